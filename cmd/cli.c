@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli.c - the common part of the programs: prologue, messages, numbers, epilogue. */
+#include "cli.h"
+
+#include <k3/buf.h>
+#include <k3/io.h>
+#include <k3/num.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *program_name = "k3";
+
+void cli_start(const char *program)
+{
+	sigset_t set;
+	int fd;
+
+	program_name = program;
+	/* a closed stdin must not become the descriptor of some file */
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd < 3);
+	if (fd > 2)
+		close(fd);
+	/* parents that ignore SIGPIPE would make us write into nothing for hours */
+	sigemptyset(&set);
+	sigaddset(&set, SIGPIPE);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_DFL);
+}
+
+int cli_end(int status)
+{
+	if (ferror(stdout) || fclose(stdout)) {
+		cli_warn("standard output: %s", strerror(errno));
+		if (!status)
+			status = CLI_FAIL;
+	}
+	return status;
+}
+
+static void say(const char *fmt, va_list ap, const char *more)
+{
+	struct k3_err line;
+	struct k3_buf b = K3_BUF_INIT;
+
+	vsnprintf(line.text, sizeof line.text, fmt, ap);
+	k3_fail(&line, 0, "%s", strdupa(line.text));
+	k3_buf_printf(&b, "%s: %s\n%s", program_name, line.text, more);
+	if (b.data && write(2, b.data, b.len) < 0) {
+		/* nowhere left to complain to */
+	}
+	k3_buf_free(&b);
+}
+
+void cli_warn(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say(fmt, ap, "");
+	va_end(ap);
+}
+
+int cli_error(int status, const struct k3_err *err)
+{
+	cli_warn("%s", err->text);
+	return status == K3_EARG ? CLI_USAGE : CLI_FAIL;
+}
+
+int cli_usage(const char *fmt, ...)
+{
+	char more[128];
+	va_list ap;
+
+	snprintf(more, sizeof more, "Try '%s --help'.\n", program_name);
+	va_start(ap, fmt);
+	say(fmt, ap, more);
+	va_end(ap);
+	return CLI_USAGE;
+}
+
+void cli_version(bool verbose)
+{
+	printf("%s (k3) %s\n", program_name, K3_VERSION);
+	if (verbose)
+		printf("compiler: %s\nflags: %s\n", __VERSION__, K3_BUILD_FLAGS);
+}
+
+const char *cli_model(const char *option)
+{
+	const char *m = option ? option : getenv("K3_MODEL");
+
+	if (m && *m)
+		return m;
+	cli_usage("no model: give -m MODEL or set K3_MODEL");
+	return NULL;
+}
+
+bool cli_u64(const char *option, const char *text, uint64_t min, uint64_t max,
+	     uint64_t *out)
+{
+	if (k3_num_u64(text, max, out) && *out >= min)
+		return true;
+	cli_usage("%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64,
+		  option, text, min, max);
+	return false;
+}
+
+bool cli_double(const char *option, const char *text, double min, double max,
+		double *out)
+{
+	if (k3_num_double(text, out) && *out >= min && *out <= max)
+		return true;
+	cli_usage("%s: '%s' is not a number from %g to %g", option, text, min, max);
+	return false;
+}
+
+bool cli_binary_stdout(void)
+{
+	if (!isatty(1))
+		return true;
+	cli_usage("standard output is a terminal; redirect the records into a file or a pipe");
+	return false;
+}
+
+int cli_write(const void *p, size_t n, struct k3_err *err)
+{
+	int rc = k3_write_full(1, p, n, "standard output", err);
+
+	if (rc && errno == EPIPE)
+		raise(SIGPIPE);
+	return rc;
+}
