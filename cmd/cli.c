@@ -46,6 +46,7 @@ int cli_end(int status)
 	return status;
 }
 
+K3_PRINTF(1, 0)
 static void say(const char *fmt, va_list ap, const char *more)
 {
 	struct k3_err line;

@@ -15,6 +15,7 @@ static void mask_controls(char *s)
 			*s = '?';
 }
 
+K3_PRINTF(2, 0)
 static void format(struct k3_err *err, const char *fmt, va_list ap)
 {
 	vsnprintf(err->text, sizeof err->text, fmt, ap);
