@@ -82,13 +82,17 @@ def main():
               file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    code = compile(sys.argv[1], 'EXPRESSION', 'eval')
+    try:
+        code = compile(sys.argv[1], 'EXPRESSION', 'eval')
+    except SyntaxError as e:
+        print('k3npy.py: %s: %s' % (sys.argv[1], e.msg), file=sys.stderr)
+        return 2
     out = open(1, 'wb', buffering=0, closefd=False)
     try:
         for i, a in enumerate(read(open(0, 'rb', buffering=0, closefd=False))):
             write(out, eval(code, {'np': np, 'a': a, 'i': i}))
     except (ValueError, EOFError, OSError) as e:
-        print('k3npy.py: record: %s' % e, file=sys.stderr)
+        print('k3npy.py: %s' % e, file=sys.stderr)
         return 1
     return 0
 
