@@ -140,3 +140,20 @@ int cli_write(const void *p, size_t n, struct k3_err *err)
 		raise(SIGPIPE);
 	return rc;
 }
+
+int cli_create(const char *path, int *fd, struct k3_err *err)
+{
+	uint64_t n = UINT64_MAX;
+
+	if (!strcmp(path, "/dev/stdout"))
+		n = 1;
+	else if (!strcmp(path, "/dev/stderr"))
+		n = 2;
+	else if (!strncmp(path, "/dev/fd/", 8) && !k3_num_u64(path + 8, INT32_MAX, &n))
+		n = UINT64_MAX;
+	do
+		*fd = n <= INT32_MAX ? fcntl((int)n, F_DUPFD_CLOEXEC, 3) :
+		      open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	while (*fd < 0 && errno == EINTR);
+	return *fd < 0 ? k3_fail_errno(err, "%s", path) : 0;
+}

@@ -54,4 +54,11 @@ bool cli_binary_stdout(void);
  */
 int cli_write(const void *p, size_t n, struct k3_err *err);
 
+/*
+ * Opens the file of an option for writing, emptied; *fd is the caller's to close.
+ * /dev/fd/N, /dev/stdout and /dev/stderr are the open descriptor itself, so that what a
+ * shell redirected is neither emptied nor written from its start again.
+ */
+K3_NODISCARD int cli_create(const char *path, int *fd, struct k3_err *err);
+
 #endif
