@@ -25,7 +25,7 @@ static uint64_t dense_or_shared(const struct k3_config *c)
 
 uint64_t k3_scratch_size(const struct k3_config *c, uint64_t positions)
 {
-	uint64_t mix = (uint64_t)c->hidden + c->layers + 2;
+	uint64_t mix = (uint64_t)c->hidden + c->layers + 2 + positions;
 	uint64_t kda = 6 * (uint64_t)c->kda_dim;
 	uint64_t mla = 2 * (uint64_t)c->v_dim + 2 * (uint64_t)c->kv_rank + positions + 1;
 	uint64_t combine = K3_COMBINE_TILE * max(c->hidden, c->latent);

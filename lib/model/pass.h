@@ -88,7 +88,10 @@ struct k3_pass {
 	float **scratch;		/* one area a worker: k3_scratch_size floats */
 };
 
-/* What a worker needs for itself, in floats, when sequences have up to `positions` positions. */
+/*
+ * What a worker needs for itself, in floats, when sequences have up to
+ * `positions` positions and mixes that many sources.
+ */
 uint64_t k3_scratch_size(const struct k3_config *c, uint64_t positions);
 
 #endif
