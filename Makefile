@@ -45,7 +45,7 @@ $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(K3_CPPFLAGS) $(CPPFLAGS) $(K3_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$B/cmd/cli.o: K3_CPPFLAGS += -DK3_VERSION='"$(VERSION)"' -DK3_BUILD_FLAGS='"$(CFLAGS)"'
+$B/cmd/cli.o: K3_CPPFLAGS += -DK3_VERSION='"$(VERSION)"'
 $B/cmd/cli.o: VERSION Makefile
 
 $B/libk3core.a: $(LIB_OBJ)
