@@ -302,15 +302,3 @@ int k3_index_tensor(const struct k3_index *ix, enum k3_role role, uint32_t layer
 		       name, out->shard == UINT32_MAX ? "" : " ",
 		       out->shard == UINT32_MAX ? "" : ix->shard[out->shard].name);
 }
-
-uint64_t k3_index_missing(const struct k3_index *ix, uint32_t layer)
-{
-	struct k3_tensor t;
-	uint64_t n = 0;
-
-	if (layer >= ix->config.layers)
-		return 0;
-	for (uint64_t i = ix->layout.base[layer]; i < ix->layout.base[layer + 1]; i++)
-		n += !k3_index_at(ix, i, &t);
-	return n;
-}
