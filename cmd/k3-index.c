@@ -382,7 +382,7 @@ int main(int argc, char **argv)
 			fputs(usage_text, stdout);
 			return cli_end(CLI_OK);
 		case 'V':
-			cli_version(false);
+			cli_version();
 			return cli_end(CLI_OK);
 		default:
 			return cli_end(cli_usage("unknown option, or one without its value: '%s'",
