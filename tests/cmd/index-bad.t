@@ -21,7 +21,7 @@ bad() {
 	edit "$m/$s2" "$1"
 	fails 1 "$2" "$3" k3-index "$m"
 	lines=$(wc -l <"$tmp/fails.err")
-	[ "$lines" -eq 1 ] && [ ! -s "$tmp/fails.out" ] && [ -z "$(ls "$m" | grep k3i)" ]
+	[ "$lines" -eq 1 ] && [ ! -s "$tmp/fails.out" ] && [ -z "$(find "$m" -name '*k3i*')" ]
 	ok $? "$3: one line, no report, no index"
 }
 
@@ -108,6 +108,7 @@ bad "for i, n in enumerate(names[:9]): head['odd%d' % i] = head.pop(n)" \
 	"does not imply: .*odd.*, and 4 more" "many unknown tensors are counted"
 bad "head['language_model.model.layers.01.input_layernorm.weight'] = head.pop(names[3])" \
 	"does not imply: language_model.model.layers.01" "a layer with a zero in front"
+bad "head['x' * 10000] = head.pop(names[3])" "does not imply: x{200} in $s2" "a very long name"
 bad "head['bad\\x1b[31m\\n'] = head.pop(names[3])" 'does not imply: bad\?\[31m\?' "control characters are masked"
 bad "head['a\\0b'] = head.pop(names[3])" 'does not imply: a' "a name with a NUL"
 fresh

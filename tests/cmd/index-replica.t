@@ -33,13 +33,15 @@ else
 	echo "# indexed in $(($(date +%s) - start)) s"
 	memory=
 fi
+# the address sanitizer keeps what was freed
+grep -q __asan_init "$(command -v k3-index)" && memory=
 ok $status "it is indexed"
 is "$(cat "$tmp/err")" "" "without a warning"
 if [ -n "$memory" ]; then
 	[ "$memory" -lt 100000 ]
 	ok $? "in less than 100 MB of memory"
 else
-	skip "in less than 100 MB of memory" "no time program"
+	skip "in less than 100 MB of memory" "not measured"
 fi
 
 get() { jq -c "$1" "$tmp/json"; }

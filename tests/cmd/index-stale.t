@@ -97,7 +97,7 @@ for i in 1 2 3 4 5 6; do
 	cmp -s "$tmp/at once $i" "$tmp/at once 1" && [ "$(wc -l <"$tmp/at once $i")" -gt 100 ] && good=$((good + 1))
 done
 is "$good" 6 "six programs that need the index at once"
-is "$(ls "$m" | grep -c k3i)" 1 "and no temporary file is left"
+is "$(find "$m" -name '*k3i*' | wc -l)" 1 "and no temporary file is left"
 
 # a directory that cannot be written: as another user where root would be let in
 unprivileged() {
@@ -116,9 +116,9 @@ chmod 777 "$XDG_CACHE_HOME"
 if unprivileged true 2>/dev/null && unprivileged test -x "$(command -v k3-index)" -a ! -w "$m"; then
 	unprivileged k3-index -l -m "$m" >"$tmp/out" 2>"$tmp/err"
 	ok $? "a directory that cannot be written has its index in the cache"
-	is "$(ls "$XDG_CACHE_HOME/k3" | grep -c '^a model-[0-9a-f]*\.k3i$')" 1 "under its name"
+	is "$(find "$XDG_CACHE_HOME/k3" -name 'a model-*.k3i' | wc -l)" 1 "under its name"
 	is "$(wc -l <"$tmp/out")" "$(k3-index -l -m "$m" | wc -l)" "which is used again"
-	is "$(ls "$m" | grep -c k3i)" 0 "nothing is left in the directory"
+	is "$(find "$m" -name '*k3i*' | wc -l)" 0 "nothing is left in the directory"
 	unprivileged k3-index -j "$m" | jq -r .index | grep -q "^$XDG_CACHE_HOME/k3/"
 	ok $? "k3-index itself writes there too"
 	chmod 755 "$m"
