@@ -45,7 +45,7 @@ $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(K3_CPPFLAGS) $(CPPFLAGS) $(K3_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$B/cmd/cli.o: K3_CPPFLAGS += -DK3_VERSION='"$(VERSION)"' -DK3_BUILD_FLAGS='"$(CFLAGS)"'
+$B/cmd/cli.o: K3_CPPFLAGS += -DK3_VERSION='"$(VERSION)"'
 $B/cmd/cli.o: VERSION Makefile
 
 $B/libk3core.a: $(LIB_OBJ)
@@ -58,7 +58,12 @@ $B/libk3core.so: $(LIB_OBJ)
 $B/k3core.pc: scripts/k3core.pc.in VERSION Makefile
 	sed 's|@prefix@|$(prefix)|; s|@libdir@|$(libdir)|; s|@includedir@|$(includedir)|; s|@version@|$(VERSION)|' $< >$@
 
-$B/bin/%: $B/cmd/%.o $(CMD_OBJ) $B/libk3core.a
+# A program's parts: cmd/k3-x.c and cmd/x-*.c.
+define program
+$B/bin/$1: $B/cmd/$1.o $(patsubst %.c,$B/%.o,$(sort $(wildcard $(1:k3-%=cmd/%-)*.c)))
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
+$B/bin/%: $(CMD_OBJ) $B/libk3core.a
 	@mkdir -p $(@D)
 	$(CC) $(K3_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(K3_LIBS)
 
@@ -72,5 +77,5 @@ $B/unit/%: $B/tests/unit/%.o $B/libk3core.a
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(STAT_OBJ:.o=.d) $(PROGRAMS:%=$B/cmd/%.d) $(UNIT:%=$B/tests/unit/%.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(STAT_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(wildcard cmd/*.c)) $(UNIT:%=$B/tests/unit/%.d)
 .SECONDARY:

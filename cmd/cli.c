@@ -88,11 +88,9 @@ int cli_usage(const char *fmt, ...)
 	return CLI_USAGE;
 }
 
-void cli_version(bool verbose)
+void cli_version(void)
 {
 	printf("%s (k3) %s\n", program_name, K3_VERSION);
-	if (verbose)
-		printf("compiler: %s\nflags: %s\n", __VERSION__, K3_BUILD_FLAGS);
 }
 
 const char *cli_model(const char *option)

@@ -411,7 +411,7 @@ int main(int argc, char **argv)
 			return cli_end(CLI_OK);
 		}
 		if (c == 'V') {
-			cli_version(false);
+			cli_version();
 			return cli_end(CLI_OK);
 		}
 		if (!set_option(&r, c))

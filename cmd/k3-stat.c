@@ -147,7 +147,7 @@ int main(int argc, char **argv)
 			help(stdout);
 			return cli_end(CLI_OK);
 		case 'V':
-			cli_version(false);
+			cli_version();
 			return cli_end(CLI_OK);
 		default:
 			return CLI_USAGE;
