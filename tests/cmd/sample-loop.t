@@ -129,6 +129,22 @@ k3-sample -t 1 -n 4 -s 1 <alone1 >got
 cmp -s ids1 got
 is $? 1 "and so does a seed"
 
+# the stop id of the model: 1794 of 2048
+records '[np.eye(2048)[[w]] for w in [5, 6, 1794, 7]]' >rows
+k3-sample -m "$demo" <rows >got
+is "$? $(paste -sd' ' got)" "0 5 6" "the stop id of the model ends a run"
+k3-sample -m "$demo" --keep-stop <rows >got
+is "$? $(paste -sd' ' got)" "0 5 6 1794" "--keep-stop writes it"
+K3_MODEL=$demo k3-sample <rows >got
+is "$? $(paste -sd' ' got)" "0 5 6" "the model from the environment"
+k3-sample -m "$demo" --stop 6 <rows >got
+is "$? $(paste -sd' ' got)" "0 5" "and another stop id beside it"
+fails 1 'after 1 rounds, but sequence 0 is not' "no stop id came" \
+	sh -c 'head -c 8320 rows | k3-sample -m "$1"' sh "$demo"
+fails 1 'record 0 has rows of 10 logits, but .*share/demo has 2048 ids' "logits of another model" \
+	k3-sample -m "$demo" <pi
+fails 1 '^k3-sample: .*none' "no such model" k3-sample -m none <pi
+
 # a model that answers each line with a row: the next id is the sum of the last two, modulo 10
 cat >step.py <<'EOF'
 import os, sys, numpy as np, k3npy
