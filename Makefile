@@ -34,7 +34,6 @@ PROGRAMS := $(patsubst cmd/%.c,%,$(sort $(wildcard cmd/k3-*.c)))
 UNIT := $(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/*.c)))
 LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
 CMD_OBJ := $B/cmd/cli.o
-STAT_OBJ := $(patsubst %.c,$B/%.o,$(sort $(wildcard cmd/stat-*.c)))
 BINS := $(PROGRAMS:%=$B/bin/%)
 UNIT_BINS := $(UNIT:%=$B/unit/%)
 
@@ -67,9 +66,6 @@ $B/bin/%: $(CMD_OBJ) $B/libk3core.a
 	@mkdir -p $(@D)
 	$(CC) $(K3_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(K3_LIBS)
 
-# k3-stat has a file for each kind of thing that it knows.
-$B/bin/k3-stat: $(STAT_OBJ)
-
 $B/unit/%: $B/tests/unit/%.o $B/libk3core.a
 	@mkdir -p $(@D)
 	$(CC) $(K3_LDFLAGS) $(LDFLAGS) -o $@ $^ $(K3_LIBS)
@@ -77,5 +73,5 @@ $B/unit/%: $B/tests/unit/%.o $B/libk3core.a
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(STAT_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(wildcard cmd/*.c)) $(UNIT:%=$B/tests/unit/%.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(wildcard cmd/*.c)) $(UNIT:%=$B/tests/unit/%.d)
 .SECONDARY:
