@@ -109,6 +109,12 @@ fails 1 '3 sources in front of layer 3, which has 2' 'a cut at another layer' \
 	sh -c 'k3-step --layers 3: <hidden >out'
 is "$(k3-step --layers 9: <hidden | k3-stat -j | jq -c .shape)" '[1,2048]' \
 	'layers 9: takes any number of sources: the lens'
+echo "$long" | k3-step --layers 0:8 >hidden8
+k3-step --layers 9: <hidden >lens1
+k3-step --layers 9: <hidden8 >lens2
+cat hidden8 hidden | k3-step -b 2 --layers 9: >lens
+cat lens2 lens1 >want
+same want lens 'streams of different cuts side by side'
 printf '\377\377\377\177' | dd of=hidden bs=1 seek=5000 conv=notrunc 2>/dev/null
 fails 1 'sequence 0, position [0-9]+: value [0-9]+ of the residual stream is not finite' 'a NaN that comes in' \
 	sh -c 'k3-step --layers 5: <hidden >out'
