@@ -23,6 +23,15 @@ char *k3_index_join(const char *dir, const char *name)
 	return NULL;
 }
 
+char *k3_index_around(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+
+	if (!slash)
+		return strdup(".");
+	return strndup(file, slash > file ? (size_t)(slash - file) : 1);
+}
+
 uint64_t k3_index_experts(const struct k3_index *ix)
 {
 	const struct k3_config *c = &ix->config;
@@ -68,8 +77,8 @@ static int same_contents(const struct k3_index *ix, const char *config, struct k
 	if (!rc) {
 		k3_index_fingerprint_of(text.data, text.len, shard, ix->shards, now);
 		if (memcmp(now, k3_index_fingerprint(ix), K3_DIGEST))
-			rc = k3_fail(err, K3_ESTALE, "%s: stale: %s is another model, or was changed "
-				     "since; make the index anew with k3-index", ix->file,
+			rc = k3_fail(err, K3_ESTALE, "%s: stale: %s is another model, or was "
+				     "changed since; make the index anew with k3-index", ix->file,
 				     ix->directory);
 	}
 	k3_buf_free(&text);
@@ -304,7 +313,7 @@ int k3_index_tensor(const struct k3_index *ix, enum k3_role role, uint32_t layer
 	if (place(ix, slot, out))
 		return 0;
 	k3_role_name(role, layer, expert, name, sizeof name);
-	return k3_fail(err, K3_EDATA, "%s: tensor %s is missing, as is its shard%s%s", ix->directory,
-		       name, out->shard == UINT32_MAX ? "" : " ",
+	return k3_fail(err, K3_EDATA, "%s: tensor %s is missing, as is its shard%s%s",
+		       ix->directory, name, out->shard == UINT32_MAX ? "" : " ",
 		       out->shard == UINT32_MAX ? "" : ix->shard[out->shard].name);
 }

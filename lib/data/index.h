@@ -106,8 +106,9 @@ K3_NODISCARD int k3_index_fresh(const struct k3_index *ix, struct k3_err *err);
 void k3_index_fingerprint_of(const void *config, size_t n, const struct k3_shard *shard,
 			     uint32_t shards, uint8_t out[K3_DIGEST]);
 
-/* dir/name in memory of its own, or NULL. */
+/* dir/name, and the directory that a file is in, in memory of their own, or NULL. */
 char *k3_index_join(const char *dir, const char *name);
+char *k3_index_around(const char *file);
 
 /* Where the index of a directory is looked for: in it, or in the user's cache. */
 K3_NODISCARD int k3_index_cache_path(const char *directory, char **out, struct k3_err *err);
