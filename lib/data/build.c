@@ -382,8 +382,10 @@ static int write_out(const struct build *b, const char *path, const char *real,
 	struct k3_index *old = NULL;
 	int rc;
 
-	k3_index_fingerprint_of(b->config_text.data, b->config_text.len, b->shards.shard,
-				b->shards.count, c.fingerprint);
+	rc = k3_index_fingerprint_of(b->config_text.data, b->config_text.len, b->shards.shard,
+				     b->shards.count, c.fingerprint, err);
+	if (rc)
+		return rc;
 	if (!access(path, F_OK) && k3_index_load(path, b->directory, &old, NULL))
 		old = NULL;
 	k3_index_encode(&c, &bytes);

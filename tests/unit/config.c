@@ -186,6 +186,8 @@ static void wrong_values(void)
 		"more than there are");
 	refused(with(jv_copy(demo), "eos_token_id", "2048"), "eos_token_id",
 		"beyond the vocabulary");
+	refused(with(with(jv_copy(demo), TEXT "num_experts", "16384"), TEXT "num_hidden_layers",
+		     "4096"), "layers 1 to 4096", "layers that no list has");
 	ok(!parse(with(jv_copy(demo), TEXT "top_k", "50")), "top_k means nothing");
 	ok(!parse(with(jv_copy(demo), TEXT "hidden_size", "192.0")), "192.0 is a whole number");
 	ok(!parse(with(jv_copy(demo), TEXT "num_experts_per_token", "16")), "all experts chosen");
@@ -236,7 +238,10 @@ static void layer_lists(void)
 			k3_buf_printf(&b, ",%d", i);
 	k3_buf_str(&b, "]");
 	root = with(root, lists[0], b.data);
-	root = jv_dump_string(with(root, TEXT "num_hidden_layers", "93"), 0);
+	root = with(root, TEXT "num_hidden_layers", "93");
+	refused(with(jv_copy(root), TEXT "num_experts", "16384"), "more than 1048576 experts",
+		"too large");
+	root = jv_dump_string(root, 0);
 	pass = !k3_config_parse(jv_string_value(root), strlen(jv_string_value(root)), "C", &c,
 				&err);
 	for (uint32_t i = 0; pass && i < 93; i++)
