@@ -111,7 +111,7 @@ K3_NODISCARD int k3_index_fingerprint_of(const void *config, size_t n,
 char *k3_index_join(const char *dir, const char *name);
 char *k3_index_around(const char *file);
 
-/* Where the index of a directory is looked for: in it, or in the user's cache. */
+/* Where the index of a directory (its real path) is kept if it cannot be written there. */
 K3_NODISCARD int k3_index_cache_path(const char *directory, char **out, struct k3_err *err);
 
 /* Writes the file so that it appears only when complete. */
