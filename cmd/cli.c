@@ -34,6 +34,8 @@ void cli_start(const char *program)
 	sigaddset(&set, SIGPIPE);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_DFL);
+	/* a file that reaches the limit of its size is a failed write, not a death */
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 int cli_end(int status)
