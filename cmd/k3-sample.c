@@ -135,7 +135,7 @@ static bool set_option(struct run *r, int c)
 		r->model = optarg;
 		return true;
 	case 'b':
-		return cli_u64("-b", optarg, 1, 1 << 20, &r->batch);
+		return cli_u64("-b", optarg, 1, 1 << 24, &r->batch);
 	case 'n':
 		return cli_u64("-n", optarg, 1, UINT32_MAX, &r->count);
 	case STOP:
