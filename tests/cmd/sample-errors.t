@@ -89,7 +89,8 @@ refused 1 "standard input: the stop id 10 is not one of the 10 ids" "a stop id t
 fails 1 'ends inside round 1, after 1 of 2 records' "a round cut short" k3-sample -b 2 <good
 is "$(paste -sd' ' fails.out)" "3 1" "  after the rounds before it"
 for v in nan inf -inf; do
-	records "[np.eye(10)[[w]] for w in [3, 1, 4]] + [np.full((1, 10), 1.0) + np.where(np.arange(10) == 7, float('$v'), 0)]" >bad
+	records "([np.eye(10)[[w]] for w in [3, 1, 4]] +
+		[np.where(np.arange(10)[None] == 7, float('$v'), 1)])" >bad
 	fails 1 "sequence 1, round 1: the logit of id 7 is $v" "a logit that is $v" k3-sample -b 2 <bad
 	is "$(paste -sd' ' fails.out)" "3 1" "  and nothing of its round is written"
 done
