@@ -47,7 +47,7 @@ static const char *const expected[] = {
 	/* blanks: the last one joins what follows; a run ends behind its last newline */
 	"a|   | b|", "hello| |", "a|  |", "a|\t|\tb|", "a|\t|\t|1|", " | !!|", "a| \n|b|",
 	"  \n\n| | x|",
-	"\r\n|a|", "a|\n\n|b|", "a|\xc2\x85|\xc2\x85" "b|", "a| |\u3000|你|",
+	"\n|a|", "\r\n|a|", "a|\n\n|b|", "a|\xc2\x85|\xc2\x85" "b|", "a| |\u3000|你|",
 	/* not blank to the pattern */
 	"a|\x1c\x1c|b|", "a|\u200bb|",
 	/* others take one space in front and the newlines behind them, but no slash */
