@@ -34,6 +34,8 @@ void cli_start(const char *program)
 	sigaddset(&set, SIGPIPE);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_DFL);
+	/* a file that reaches the limit of its size is a failed write, not a death */
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 int cli_end(int status)
@@ -88,11 +90,9 @@ int cli_usage(const char *fmt, ...)
 	return CLI_USAGE;
 }
 
-void cli_version(bool verbose)
+void cli_version(void)
 {
 	printf("%s (k3) %s\n", program_name, K3_VERSION);
-	if (verbose)
-		printf("compiler: %s\nflags: %s\n", __VERSION__, K3_BUILD_FLAGS);
 }
 
 const char *cli_model(const char *option)
@@ -139,4 +139,21 @@ int cli_write(const void *p, size_t n, struct k3_err *err)
 	if (rc && errno == EPIPE)
 		raise(SIGPIPE);
 	return rc;
+}
+
+int cli_create(const char *path, int *fd, struct k3_err *err)
+{
+	uint64_t n = UINT64_MAX;
+
+	if (!strcmp(path, "/dev/stdout"))
+		n = 1;
+	else if (!strcmp(path, "/dev/stderr"))
+		n = 2;
+	else if (!strncmp(path, "/dev/fd/", 8) && !k3_num_u64(path + 8, INT32_MAX, &n))
+		n = UINT64_MAX;
+	do
+		*fd = n <= INT32_MAX ? fcntl((int)n, F_DUPFD_CLOEXEC, 3) :
+		      open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	while (*fd < 0 && errno == EINTR);
+	return *fd < 0 ? k3_fail_errno(err, "%s", path) : 0;
 }

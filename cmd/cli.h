@@ -31,8 +31,8 @@ int cli_error(int status, const struct k3_err *err);
 /* Prints a complaint about the command line and where help is; returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) K3_PRINTF(1, 2);
 
-/* "k3-x (k3) VERSION"; with verbose also compiler and flags.  For --version. */
-void cli_version(bool verbose);
+/* "k3-x (k3) VERSION", for --version. */
+void cli_version(void);
 
 /* The model that -m named, or $K3_MODEL; NULL after a complaint. */
 const char *cli_model(const char *option);
@@ -53,5 +53,12 @@ bool cli_binary_stdout(void);
  * for.  A reader that has gone ends the program by SIGPIPE, a full disk is an error.
  */
 int cli_write(const void *p, size_t n, struct k3_err *err);
+
+/*
+ * Opens the file of an option for writing, emptied; *fd is the caller's to close.
+ * /dev/fd/N, /dev/stdout and /dev/stderr are the open descriptor itself, so that what a
+ * shell redirected is neither emptied nor written from its start again.
+ */
+K3_NODISCARD int cli_create(const char *path, int *fd, struct k3_err *err);
 
 #endif

@@ -464,7 +464,7 @@ static int parse_options(struct run *r, int argc, char **argv)
 				return CLI_USAGE;
 			break;
 		case 'h': fputs(usage_text, stdout); return CLI_OK;
-		case 'V': cli_version(false); return CLI_OK;
+		case 'V': cli_version(); return CLI_OK;
 		default: return bad_option(argv);
 		}
 	}

@@ -12,6 +12,7 @@
 
 #include <k3/config.h>
 #include <k3/err.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -96,6 +97,9 @@ struct k3_tensor {
 
 struct k3_index;
 
+/* The first eight bytes of an index file. */
+#define K3_INDEX_MAGIC "K3INDEX\n"
+
 /*
  * Opens the model that a program's -m names: a directory, or an index file.
  * An index that is missing is made, beside the config if that directory can be
@@ -105,6 +109,22 @@ struct k3_index;
 K3_API K3_NODISCARD int k3_index_open(const char *model, struct k3_index **out,
 				      struct k3_err *err);
 K3_API void k3_index_close(struct k3_index *ix);
+
+/*
+ * Opens an index file without a look at its checkpoint, which may be gone or
+ * changed: for programs that only report what the file says.
+ */
+K3_API K3_NODISCARD int k3_index_read(const char *file, struct k3_index **out,
+				      struct k3_err *err);
+
+/*
+ * Makes the index of a directory, in any case, and opens it.  output is the file to write, or
+ * NULL for the place where k3_index_open looks.  Sums that the file there had are kept
+ * if it is an index of the same checkpoint.  A checkpoint of which shards are missing has an
+ * index; one that is wrong has none.
+ */
+K3_API K3_NODISCARD int k3_index_build(const char *directory, const char *output,
+				       struct k3_index **out, struct k3_err *err);
 
 K3_API const struct k3_config *k3_index_config(const struct k3_index *ix);
 /* The directory of the checkpoint, without a slash at its end. */
@@ -123,6 +143,75 @@ K3_API const char *k3_index_shard_path(const struct k3_index *ix, uint32_t shard
 K3_API K3_NODISCARD int k3_index_tensor(const struct k3_index *ix, enum k3_role role,
 					uint32_t layer, uint32_t expert,
 					struct k3_tensor *out, struct k3_err *err);
+
+/* How many tensors the config implies. */
+K3_API uint64_t k3_index_count(const struct k3_index *ix);
+
+/*
+ * Tensor number i below k3_index_count: those of the model first, then layer by
+ * layer.  False if it is missing; then offset is 0, and shard is the number of the
+ * missing shard, or UINT32_MAX where that is not known.
+ */
+K3_API bool k3_index_at(const struct k3_index *ix, uint64_t i, struct k3_tensor *out);
+
+/* Is that shard missing? */
+K3_API bool k3_index_shard_missing(const struct k3_index *ix, uint32_t shard);
+
+/* The file of the index. */
+K3_API const char *k3_index_file(const struct k3_index *ix);
+
+struct k3_share {
+	uint64_t tensors, parameters, bytes;
+};
+
+/* What a layer consists of; trunk is all but its experts, missing is part of both. */
+struct k3_layer_census {
+	struct k3_share trunk, experts, missing;
+};
+
+/* layer is below the number of layers.  A layer can run if nothing of it is missing. */
+K3_API void k3_index_layer(const struct k3_index *ix, uint32_t layer,
+			   struct k3_layer_census *out);
+
+/* What a model consists of, as its config implies; missing tensors are counted as if there. */
+struct k3_census {
+	uint32_t kda_layers, mla_layers, dense_layers, moe_layers;
+	struct k3_share trunk, experts;	/* of all layers */
+	struct k3_share embedding, head;
+	struct k3_share output;		/* the norms and the mix in front of the head */
+	struct k3_share expert;		/* one of them */
+	struct k3_share missing;	/* tensors whose shards are missing */
+	uint64_t vision_tensors, vision_bytes;	/* what the shards hold beside the text model */
+	uint32_t missing_shards;
+};
+
+/* Counts all of it: some milliseconds for a large model. */
+K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
+
+/*
+ * A sum for every expert: XXH3-64 over its six tensors in the order K3_W1 to K3_W3_SCALE.
+ */
+
+/*
+ * Reads all experts and writes the file of the index anew with their sums; *ix is
+ * replaced by the new index, or is as before after an error.
+ */
+K3_API K3_NODISCARD int k3_index_add_sums(struct k3_index **ix, struct k3_err *err);
+
+/* Was the index made or last written with sums? */
+K3_API bool k3_index_has_sums(const struct k3_index *ix);
+
+/*
+ * The sum of an expert; false if the index has none for it, or no such expert.
+ */
+K3_API bool k3_index_sum(const struct k3_index *ix, uint32_t layer, uint32_t expert,
+			 uint64_t *out);
+
+/*
+ * Reads all experts that have a sum and compares.  Errors: K3_EDATA without sums and
+ * if experts differ, of which the first few are named; K3_EIO.
+ */
+K3_API K3_NODISCARD int k3_index_verify(const struct k3_index *ix, struct k3_err *err);
 
 /* The name in the checkpoint: what snprintf would return for it. */
 K3_API size_t k3_role_name(enum k3_role role, uint32_t layer, uint32_t expert,

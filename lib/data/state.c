@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state.c - slices of a sequence's state in memory, and their commits to a file.
+ *
+ * Slices are read and checked when they are first asked for, and then stay in
+ * memory.  The file is written only in places that no header names, and then one
+ * header is: so the file is right at every instant.
+ */
+#include "data/state_file.h"
+
+#include <k3/buf.h>
+#include <k3/io.h>
+#include <k3/state.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A layer's slice in memory. */
+struct resident {
+	float *kda;		/* M, and the conv history behind it; NULL until asked for */
+	float **page;
+	uint64_t pages;
+	bool loaded;		/* MLA: what the file holds is in the pages */
+};
+
+struct k3_state {
+	struct k3_state_shape shape;
+	uint8_t fingerprint[16];
+	bool passing;
+	int fd;			/* -1 without a file */
+	bool readonly;
+	char *path;		/* owned; NULL without a file */
+	struct k3_state_head head;
+	struct resident *layer;	/* one for each layer of the range */
+	uint32_t *mla_number;	/* of each layer of the range: its place among MLA layers */
+};
+
+static uint32_t layers(const struct k3_state *s)
+{
+	return s->shape.last - s->shape.first;
+}
+
+/* Memory for the layers of s->shape. */
+static int prepare(struct k3_state *s, struct k3_err *err)
+{
+	uint32_t mla = 0;
+
+	s->layer = k3_calloc(layers(s), sizeof *s->layer);
+	s->mla_number = k3_calloc(layers(s), sizeof *s->mla_number);
+	if (!s->layer || !s->mla_number)
+		return k3_fail_nomem(err);
+	for (uint32_t i = 0; i < layers(s); i++)
+		s->mla_number[i] = s->shape.kind[i] == K3_MLA ? mla++ : 0;
+	return 0;
+}
+
+/* A head for a sequence that has seen nothing: KDA layers have slots 0, 1, .., all zero. */
+static int first_head(struct k3_state *s, struct k3_err *err)
+{
+	uint32_t slot = 0;
+
+	s->head = (struct k3_state_head){ .next = s->shape.last };
+	s->head.layer = k3_calloc(layers(s), sizeof *s->head.layer);
+	if (!s->head.layer)
+		return k3_fail_nomem(err);
+	for (uint32_t i = 0; i < layers(s); i++)
+		if (s->shape.kind[i] == K3_KDA)
+			s->head.layer[i].slot = slot++;
+	s->head.spare = slot;
+	return 0;
+}
+
+static int new_state(struct k3_state **out, struct k3_err *err)
+{
+	*out = calloc(1, sizeof **out);
+	if (!*out)
+		return k3_fail_nomem(err);
+	(*out)->fd = -1;
+	return 0;
+}
+
+int k3_state_new(const struct k3_state_spec *spec, bool passing, struct k3_state **out,
+		 struct k3_err *err)
+{
+	struct k3_state *s;
+	int rc = new_state(&s, err);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	s->passing = passing;
+	rc = k3_shape_init(&s->shape, spec->config, spec->first, spec->last, err);
+	if (!rc)
+		rc = prepare(s, err);
+	if (!rc)
+		rc = first_head(s, err);
+	if (rc)
+		k3_state_close(s);
+	else
+		*out = s;
+	return rc;
+}
+
+/* ---- files ---- */
+
+static int create(struct k3_state *s, const struct k3_state_spec *spec, struct k3_err *err)
+{
+	int rc = k3_shape_init(&s->shape, spec->config, spec->first, spec->last, err);
+
+	if (!rc)
+		rc = first_head(s, err);
+	if (rc)
+		return rc;
+	memcpy(s->fingerprint, spec->fingerprint, 16);
+	s->head.commits = 2;
+	return k3_head_create(s->fd, s->path, &s->shape, s->fingerprint, &s->head, err);
+}
+
+/* A file that ends before what its header names has been cut. */
+static int check_size(const struct k3_state *s, uint64_t size, struct k3_err *err)
+{
+	uint64_t need = 2 * s->shape.header_bytes, end;
+
+	if (s->head.ids / K3_PAGE > (UINT64_MAX >> 2) / (s->shape.group_bytes + 1))
+		return k3_fail(err, K3_EDATA, "%s: damaged: impossible number of ids", s->path);
+	if (s->head.ids)
+		need = k3_shape_page(&s->shape, (s->head.ids - 1) / K3_PAGE, 0);
+	end = s->head.residual_at + s->head.residual_rows * s->head.residual_sources *
+	      (uint64_t)s->shape.hidden * sizeof(float);
+	if (end > need)
+		need = end;
+	if (size < need)
+		return k3_fail(err, K3_EDATA, "%s: cut short: %" PRIu64 " bytes of at least %"
+			       PRIu64, s->path, size, need);
+	return 0;
+}
+
+static int check_spec(const struct k3_state *s, const struct k3_state_spec *spec,
+		      struct k3_err *err)
+{
+	if (memcmp(s->fingerprint, spec->fingerprint, 16))
+		return k3_fail(err, K3_ESTALE, "%s: this is a state of another model", s->path);
+	if (s->shape.first != spec->first || s->shape.last != spec->last)
+		return k3_fail(err, K3_ESTALE, "%s: a state of layers %" PRIu32 ":%" PRIu32
+			       ", not %" PRIu32 ":%" PRIu32, s->path, s->shape.first,
+			       s->shape.last, spec->first, spec->last);
+	return 0;
+}
+
+static int check_ids(struct k3_state *s, struct k3_err *err)
+{
+	uint32_t *ids;
+	int rc = k3_state_ids(s, &ids, err);
+
+	free(ids);
+	return rc;
+}
+
+/*
+ * Opens what is there.  A file whose first bytes are still zero is one whose
+ * creation was stopped, and so is an empty one: both become a new state.
+ */
+static int open_file(struct k3_state *s, const struct k3_state_spec *spec, struct k3_err *err)
+{
+	static const unsigned char zero[8];
+	unsigned char start[8];
+	struct stat st;
+	int rc;
+
+	if (fstat(s->fd, &st))
+		return k3_fail_errno(err, "%s", s->path);
+	if (!S_ISREG(st.st_mode))
+		return k3_fail(err, K3_EDATA, "%s: a state must be a regular file", s->path);
+	if (spec && st.st_size >= 8) {
+		rc = k3_pread_full(s->fd, start, 8, 0, s->path, err);
+		if (rc)
+			return rc;
+		if (!memcmp(start, zero, 8))
+			st.st_size = 0;
+	}
+	if (spec && st.st_size == 0)
+		return create(s, spec, err);
+	rc = k3_head_read(s->fd, s->path, &s->shape, s->fingerprint, &s->head, err);
+	if (!rc && spec)
+		rc = check_spec(s, spec, err);
+	if (!rc)
+		rc = check_size(s, (uint64_t)st.st_size, err);
+	return rc;
+}
+
+static int open_path(const char *path, const struct k3_state_spec *spec, struct k3_state **out,
+		     struct k3_err *err)
+{
+	struct k3_state *s;
+	int rc = new_state(&s, err);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	s->readonly = !spec;
+	s->path = strdup(path);
+	if (!s->path)
+		rc = k3_fail_nomem(err);
+	if (!rc) {
+		s->fd = open(path, spec ? O_RDWR | O_CREAT | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0666);
+		if (s->fd < 0)
+			rc = k3_fail_errno(err, "%s", path);
+	}
+	if (!rc && spec && flock(s->fd, LOCK_EX | LOCK_NB))
+		rc = errno == EWOULDBLOCK
+			? k3_fail(err, K3_EBUSY, "%s: in use by another process", path)
+			: k3_fail_errno(err, "%s: cannot lock", path);
+	if (!rc)
+		rc = open_file(s, spec, err);
+	if (!rc)
+		rc = prepare(s, err);
+	if (!rc)
+		rc = check_ids(s, err);
+	if (rc)
+		k3_state_close(s);
+	else
+		*out = s;
+	return rc;
+}
+
+int k3_state_open(const char *path, const struct k3_state_spec *spec, struct k3_state **out,
+		  struct k3_err *err)
+{
+	return open_path(path, spec, out, err);
+}
+
+int k3_state_inspect(const char *path, struct k3_state **out, struct k3_err *err)
+{
+	return open_path(path, NULL, out, err);
+}
+
+static void forget(struct k3_state *s, uint32_t i)
+{
+	struct resident *r = &s->layer[i];
+
+	for (uint64_t k = 0; k < r->pages; k++)
+		free(r->page[k]);
+	free(r->page);
+	free(r->kda);
+	*r = (struct resident){ 0 };
+}
+
+void k3_state_close(struct k3_state *s)
+{
+	if (!s)
+		return;
+	for (uint32_t i = 0; s->layer && i < layers(s); i++)
+		forget(s, i);
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s->layer);
+	free(s->mla_number);
+	free(s->path);
+	k3_head_free(&s->head);
+	k3_shape_free(&s->shape);
+	free(s);
+}
+
+/* ---- queries ---- */
+
+void k3_state_describe(const struct k3_state *s, struct k3_state_info *out)
+{
+	const struct k3_state_shape *h = &s->shape;
+
+	*out = (struct k3_state_info){
+		.fingerprint = s->fingerprint, .kind = h->kind, .first = h->first,
+		.last = h->last, .hidden = h->hidden, .kda_heads = h->kda_heads,
+		.kda_dim = h->kda_dim, .conv = h->conv, .kv_rank = h->kv_rank, .rope = h->rope,
+		.commits = s->head.commits,
+	};
+}
+
+uint64_t k3_state_position(const struct k3_state *s)
+{
+	return s->head.ids;
+}
+
+uint64_t k3_state_pending(const struct k3_state *s)
+{
+	return s->head.pass;
+}
+
+uint32_t k3_state_layer(const struct k3_state *s)
+{
+	return s->head.next;
+}
+
+int k3_state_ids(struct k3_state *s, uint32_t **out, struct k3_err *err)
+{
+	uint64_t n = s->head.ids, sum = 0;
+	int rc = 0;
+
+	*out = k3_reallocarray(NULL, n, sizeof **out);
+	if (!*out)
+		return k3_fail_nomem(err);
+	for (uint64_t i = 0; !rc && s->path && i < n; i += K3_PAGE)
+		rc = k3_pread_full(s->fd, *out + i, (n - i < K3_PAGE ? n - i : K3_PAGE) *
+				   sizeof **out, k3_shape_group(&s->shape, i / K3_PAGE), s->path,
+				   err);
+	for (uint64_t i = 0; !rc && i < n; i++)
+		sum = k3_state_sum(*out + i, sizeof **out, sum);
+	if (!rc && s->path && sum != s->head.ids_sum)
+		rc = k3_fail(err, K3_EDATA, "%s: damaged: wrong checksum of the ids", s->path);
+	if (rc) {
+		free(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+static uint64_t residual_bytes(const struct k3_state *s)
+{
+	return s->head.residual_rows * s->head.residual_sources * (uint64_t)s->shape.hidden *
+	       sizeof(float);
+}
+
+int k3_state_residual(struct k3_state *s, float **out, uint64_t *rows, uint32_t *sources,
+		      struct k3_err *err)
+{
+	uint64_t bytes = residual_bytes(s);
+	int rc;
+
+	*rows = s->head.residual_rows;
+	*sources = s->head.residual_sources;
+	*out = k3_calloc(bytes, 1);
+	if (!*out)
+		return k3_fail_nomem(err);
+	if (!bytes)
+		return 0;
+	rc = k3_pread_full(s->fd, *out, bytes, s->head.residual_at, s->path, err);
+	if (!rc && k3_state_sum(*out, bytes, 0) != s->head.residual_sum)
+		rc = k3_fail(err, K3_EDATA, "%s: damaged: wrong checksum of the residual stream",
+			     s->path);
+	if (rc) {
+		free(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+/* ---- slices ---- */
+
+/* Positions that layer i of the range has taken. */
+static uint64_t taken(const struct k3_state *s, uint32_t i)
+{
+	return s->head.ids - (s->shape.first + i >= s->head.next ? s->head.pass : 0);
+}
+
+static int damaged_layer(const struct k3_state *s, uint32_t i, struct k3_err *err)
+{
+	return k3_fail(err, K3_EDATA, "%s: damaged: wrong checksum of layer %" PRIu32, s->path,
+		       s->shape.first + i);
+}
+
+static int load_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
+{
+	struct resident *r = &s->layer[i];
+	uint64_t n = s->shape.kda_floats + s->shape.conv_floats;
+	int rc;
+
+	r->kda = k3_calloc(n, sizeof *r->kda);
+	if (!r->kda)
+		return k3_fail_nomem(err);
+	if (!s->path || !taken(s, i))
+		return 0;
+	rc = k3_pread_full(s->fd, r->kda, n * sizeof *r->kda,
+			   k3_shape_slot(&s->shape, s->head.layer[i].slot), s->path, err);
+	if (!rc && k3_state_sum(r->kda, n * sizeof *r->kda, 0) != s->head.layer[i].sum)
+		rc = damaged_layer(s, i, err);
+	return rc;
+}
+
+static int grow_pages(const struct k3_state *s, struct resident *r, uint64_t positions,
+		      struct k3_err *err)
+{
+	uint64_t need = (positions + K3_PAGE - 1) / K3_PAGE;
+	float **page;
+
+	if (need <= r->pages)
+		return 0;
+	page = k3_reallocarray(r->page, need, sizeof *page);
+	if (!page)
+		return k3_fail_nomem(err);
+	r->page = page;
+	while (r->pages < need) {
+		page[r->pages] = k3_calloc(s->shape.page_floats, sizeof **page);
+		if (!page[r->pages])
+			return k3_fail_nomem(err);
+		r->pages++;
+	}
+	return 0;
+}
+
+static uint64_t row_bytes(const struct k3_state *s)
+{
+	return ((uint64_t)s->shape.kv_rank + s->shape.rope) * sizeof(float);
+}
+
+/* The checksum of positions from .. to - 1, one after the other, continued from seed. */
+static uint64_t sum_positions(const struct k3_state *s, const struct resident *r, uint64_t from,
+			      uint64_t to, uint64_t seed)
+{
+	uint64_t width = row_bytes(s) / sizeof(float);
+
+	for (uint64_t p = from; p < to; p++)
+		seed = k3_state_sum(r->page[p / K3_PAGE] + p % K3_PAGE * width, row_bytes(s), seed);
+	return seed;
+}
+
+static int load_pages(struct k3_state *s, uint32_t i, struct k3_err *err)
+{
+	struct resident *r = &s->layer[i];
+	uint64_t n = taken(s, i);
+	int rc = 0;
+
+	r->loaded = true;
+	if (!s->path)
+		return 0;
+	for (uint64_t p = 0; !rc && p < n; p += K3_PAGE)
+		rc = k3_pread_full(s->fd, r->page[p / K3_PAGE],
+				   (n - p < K3_PAGE ? n - p : K3_PAGE) * row_bytes(s),
+				   k3_shape_page(&s->shape, p / K3_PAGE, s->mla_number[i]), s->path,
+				   err);
+	if (!rc && sum_positions(s, r, 0, n, 0) != s->head.layer[i].sum)
+		rc = damaged_layer(s, i, err);
+	return rc;
+}
+
+int k3_state_slice(struct k3_state *s, uint32_t layer, struct k3_slice *out, struct k3_err *err)
+{
+	uint32_t i = layer - s->shape.first;
+	struct resident *r = &s->layer[i];
+	int rc = 0;
+
+	*out = (struct k3_slice){ .positions = taken(s, i) };
+	if (s->shape.kind[i] == K3_KDA) {
+		if (!r->kda)
+			rc = load_kda(s, i, err);
+		if (!rc) {
+			out->kda = r->kda;
+			out->conv = r->kda + s->shape.kda_floats;
+		}
+	} else {
+		rc = grow_pages(s, r, s->head.ids, err);
+		if (!rc && !r->loaded)
+			rc = load_pages(s, i, err);
+		out->page = r->page;
+	}
+	return rc;
+}
+
+/* ---- passes ---- */
+
+/* A place for the residual stream that touches neither the pages nor the current one. */
+static uint64_t residual_place(const struct k3_state *s, uint64_t bytes)
+{
+	uint64_t pages_end = k3_shape_end(&s->shape, s->head.ids);
+	uint64_t end = s->head.residual_at + residual_bytes(s);
+
+	if (!residual_bytes(s) || pages_end + bytes <= s->head.residual_at || end <= pages_end)
+		return pages_end;
+	return end;
+}
+
+static int write_head(struct k3_state *s, struct k3_err *err)
+{
+	s->head.commits++;
+	return k3_head_write(s->fd, s->path, &s->shape, s->fingerprint, &s->head, err);
+}
+
+/*
+ * The current residual stream lies behind the old pages, where new ones are to
+ * go: it is moved out of their way first, by a commit of its own.
+ */
+static int make_room(struct k3_state *s, uint64_t positions, struct k3_err *err)
+{
+	uint64_t end = k3_shape_end(&s->shape, positions), bytes = residual_bytes(s);
+	uint64_t old_end = s->head.residual_at + bytes, rows;
+	uint32_t sources;
+	float *values;
+	int rc;
+
+	if (!bytes || s->head.residual_at >= end)
+		return 0;
+	rc = k3_state_residual(s, &values, &rows, &sources, err);
+	if (rc)
+		return rc;
+	s->head.residual_at = end > old_end ? end : old_end;
+	rc = k3_pwrite_full(s->fd, values, bytes, s->head.residual_at, s->path, err);
+	if (!rc)
+		rc = write_head(s, err);
+	free(values);
+	return rc;
+}
+
+static int write_ids(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k3_err *err)
+{
+	uint32_t unknown = UINT32_MAX;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		uint64_t at = s->head.ids + i;
+		const uint32_t *id = ids ? ids + i : &unknown;
+
+		rc = k3_pwrite_full(s->fd, id, sizeof *id, k3_shape_group(&s->shape, at / K3_PAGE) +
+				    at % K3_PAGE * sizeof *id, s->path, err);
+		s->head.ids_sum = k3_state_sum(id, sizeof *id, s->head.ids_sum);
+	}
+	return rc;
+}
+
+int k3_state_begin(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k3_err *err)
+{
+	int rc = 0;
+
+	if (s->path) {
+		rc = make_room(s, s->head.ids + n, err);
+		if (!rc)
+			rc = write_ids(s, ids, n, err);
+	}
+	if (rc)
+		return rc;
+	s->head.ids += n;
+	s->head.pass = n;
+	s->head.next = s->shape.first;
+	return 0;
+}
+
+static int write_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
+{
+	uint64_t bytes = (s->shape.kda_floats + s->shape.conv_floats) * sizeof(float);
+	struct k3_state_layer *l = &s->head.layer[i];
+	uint32_t old = l->slot;
+	int rc = k3_pwrite_full(s->fd, s->layer[i].kda, bytes,
+				k3_shape_slot(&s->shape, s->head.spare), s->path, err);
+
+	if (rc)
+		return rc;
+	l->sum = k3_state_sum(s->layer[i].kda, bytes, 0);
+	l->slot = s->head.spare;
+	s->head.spare = old;
+	return 0;
+}
+
+static int write_positions(struct k3_state *s, uint32_t i, struct k3_err *err)
+{
+	struct resident *r = &s->layer[i];
+	uint64_t from = taken(s, i), p = from;
+	int rc = 0;
+
+	while (!rc && p < s->head.ids) {
+		uint64_t in = p % K3_PAGE, k = K3_PAGE - in;
+
+		if (k > s->head.ids - p)
+			k = s->head.ids - p;
+		rc = k3_pwrite_full(s->fd, (char *)r->page[p / K3_PAGE] + in * row_bytes(s),
+				    k * row_bytes(s), k3_shape_page(&s->shape, p / K3_PAGE,
+				    s->mla_number[i]) + in * row_bytes(s), s->path, err);
+		p += k;
+	}
+	s->head.layer[i].sum = sum_positions(s, r, from, s->head.ids, s->head.layer[i].sum);
+	return rc;
+}
+
+/* Rows of the pass, or at its end of the last id alone. */
+static int write_residual(struct k3_state *s, float *const *row, uint64_t rows, uint32_t sources,
+			  struct k3_err *err)
+{
+	uint64_t bytes = sources * (uint64_t)s->shape.hidden * sizeof(float);
+	uint64_t at = residual_place(s, rows * bytes);
+	char *all = k3_reallocarray(NULL, rows, bytes);
+	int rc;
+
+	if (!all)
+		return k3_fail_nomem(err);
+	for (uint64_t i = 0; i < rows; i++)
+		memcpy(all + i * bytes, row[i], bytes);
+	rc = k3_pwrite_full(s->fd, all, rows * bytes, at, s->path, err);
+	s->head.residual_at = at;
+	s->head.residual_rows = rows;
+	s->head.residual_sources = sources;
+	s->head.residual_sum = k3_state_sum(all, rows * bytes, 0);
+	free(all);
+	return rc;
+}
+
+static int write_commit(struct k3_state *s, uint32_t i, float *const *residual, uint32_t sources,
+			struct k3_err *err)
+{
+	bool last = s->shape.first + i + 1 == s->shape.last;
+	uint64_t n = s->head.pass;
+	int rc = s->shape.kind[i] == K3_KDA ? write_kda(s, i, err) : write_positions(s, i, err);
+
+	if (!rc)
+		rc = write_residual(s, last ? residual + n - 1 : residual, last ? 1 : n, sources, err);
+	return rc;
+}
+
+int k3_state_commit(struct k3_state *s, uint32_t layer, float *const *residual, uint32_t sources,
+		    struct k3_err *err)
+{
+	uint32_t i = layer - s->shape.first;
+	int rc = 0;
+
+	if (s->path)
+		rc = write_commit(s, i, residual, sources, err);
+	if (rc)
+		return rc;
+	s->head.next = layer + 1;
+	if (s->head.next == s->shape.last)
+		s->head.pass = 0;
+	if (s->path)
+		rc = write_head(s, err);
+	if (s->passing)
+		forget(s, i);
+	return rc;
+}

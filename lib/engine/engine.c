@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine.c - an engine's parts, and logits out of residual streams. */
+#include "engine/sweep.h"
+#include "model/norm.h"
+#include "model/product.h"
+
+#include <k3/buf.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Logits are made for as many rows at a time as fit into this. */
+enum { LOGIT_BYTES = 64 << 20 };
+
+static unsigned processors(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 1 ? 1 : (unsigned)n;
+}
+
+int k3_engine_scratch(struct k3_engine *e, uint64_t positions, struct k3_err *err)
+{
+	uint64_t size = k3_scratch_size(e->config, positions);
+	float *p;
+
+	if (size <= e->scratch_size)
+		return 0;
+	for (unsigned i = 0; i < k3_team_size(e->team); i++) {
+		p = k3_reallocarray(e->scratch[i], size, sizeof *p);
+		if (!p)
+			return k3_fail_nomem(err);
+		e->scratch[i] = p;
+	}
+	e->scratch_size = size;
+	return 0;
+}
+
+int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
+		  struct k3_engine **out, struct k3_err *err)
+{
+	struct k3_engine *e = calloc(1, sizeof *e);
+	unsigned threads = o->threads ? o->threads : processors();
+	int rc;
+
+	*out = NULL;
+	if (!e)
+		return k3_fail_nomem(err);
+	e->ix = ix;
+	e->config = k3_index_config(ix);
+	e->tile = o->tile;
+	rc = k3_team_new(threads, &e->team, err);
+	if (!rc)
+		rc = k3_file_feed_new(ix, threads, o->block_rows, &e->feed, err);
+	if (!rc)
+		rc = k3_vectors_new(e->config, &e->vectors, err);
+	if (!rc) {
+		e->scratch = k3_calloc(threads, sizeof *e->scratch);
+		rc = e->scratch ? k3_engine_scratch(e, 0, err) : k3_fail_nomem(err);
+	}
+	if (rc)
+		k3_engine_free(e);
+	else
+		*out = e;
+	return rc;
+}
+
+void k3_engine_free(struct k3_engine *e)
+{
+	if (!e)
+		return;
+	for (unsigned i = 0; e->scratch && i < k3_team_size(e->team); i++)
+		free(e->scratch[i]);
+	free(e->scratch);
+	k3_vectors_free(&e->vectors);
+	k3_file_feed_free(e->feed);
+	k3_team_free(e->team);
+	free(e);
+}
+
+/* A group of streams on its way through the head. */
+struct head {
+	struct k3_pass pass;
+	const struct k3_stream *stream;
+	uint64_t n;
+	float *fold, *norm;
+	struct k3_rows x, logits;
+};
+
+static void head_worker(struct k3_worker *w, void *arg)
+{
+	struct head *h = arg;
+	const struct k3_config *c = h->pass.config;
+	uint32_t loop = k3_loop(w);
+	struct k3_err err;
+	uint64_t i;
+
+	while (k3_loop_next(w, loop, h->n, &i)) {
+		const struct k3_stream *s = &h->stream[i];
+
+		k3_mix(h->pass.math, s->values, s->sources, c->hidden, h->fold, c->eps,
+		       h->pass.scratch[w->rank], h->x.at[i]);
+		k3_rms(h->pass.math, h->x.at[i], h->norm, c->hidden, c->eps, h->x.at[i]);
+	}
+	if (!k3_barrier(w))
+		return;
+	k3_product(w, &h->pass, K3_HEAD, 0, 0, h->x.at, h->n, h->logits.at);
+	if (!k3_barrier(w))
+		return;
+	loop = k3_loop(w);
+	while (k3_loop_next(w, loop, h->n, &i))
+		for (uint32_t v = 0; v < c->vocab; v++)
+			if (!isfinite(h->logits.at[i][v])) {
+				k3_worker_fail(w, k3_fail(&err, K3_EDATA, "sequence %" PRIu32
+						", position %" PRIu64 ": the logit of id %" PRIu32
+						" is not finite", h->stream[i].sequence,
+						h->stream[i].position, v), &err);
+				return;
+			}
+}
+
+static int head_new(struct k3_engine *e, uint64_t group, struct head *h, struct k3_err *err)
+{
+	uint64_t hidden = e->config->hidden;
+	float *temp;
+	int rc;
+
+	h->pass = (struct k3_pass){ .config = e->config, .math = k3_kernels(),
+				    .feed = k3_file_feed_base(e->feed), .scratch = e->scratch };
+	rc = k3_rows_new(&h->x, group, hidden, err);
+	if (!rc)
+		rc = k3_rows_new(&h->logits, group, e->config->vocab, err);
+	if (rc)
+		return rc;
+	h->fold = k3_calloc(3 * hidden, sizeof *h->fold);
+	if (!h->fold)
+		return k3_fail_nomem(err);
+	h->norm = h->fold + hidden;
+	temp = h->norm + hidden;
+	return k3_output_vectors(e->config, h->pass.feed, h->fold, h->norm, temp, err);
+}
+
+int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64_t n,
+		     int (*sink)(void *ctx, uint64_t i, const float *logits, struct k3_err *err),
+		     void *ctx, struct k3_err *err)
+{
+	uint64_t group = LOGIT_BYTES / (e->config->vocab * sizeof(float));
+	struct head h = { .n = 0 };
+	int rc = 0;
+
+	if (!n)
+		return 0;
+	if (!group)
+		group = 1;
+	if (group > n)
+		group = n;
+	for (uint64_t i = 0, sources = 0; i < n; i++)
+		if (stream[i].sources > sources) {
+			/* the mix keeps a score for each source behind a key */
+			sources = stream[i].sources;
+			rc = rc ? rc : k3_engine_scratch(e, sources, err);
+		}
+	if (!rc)
+		rc = head_new(e, group, &h, err);
+	for (uint64_t first = 0; !rc && first < n; first += group) {
+		h.stream = stream + first;
+		h.n = n - first < group ? n - first : group;
+		rc = k3_team_run(e->team, head_worker, &h, err);
+		for (uint64_t i = 0; !rc && i < h.n; i++)
+			rc = sink(ctx, first + i, h.logits.at[i], err);
+	}
+	k3_rows_free(&h.x);
+	k3_rows_free(&h.logits);
+	free(h.fold);
+	return rc;
+}

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sweep.c - tokens through a range of layers.  All workers walk through
+ * run_layers together; what only one can do (states, callbacks) worker 0 does
+ * while the others wait at the next barrier.
+ */
+#include "engine/sweep.h"
+#include "model/ffn.h"
+#include "model/kda.h"
+#include "model/mla.h"
+#include "model/norm.h"
+
+#include <k3/buf.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The dense part takes as many tokens at a time as have buffers in this much memory. */
+enum { TILE_BYTES = 256 << 20 };
+
+/* A line's tokens in the sweep. */
+struct member {
+	struct k3_state *state;
+	uint64_t first, n;		/* rows of the sweep */
+	uint64_t position;		/* of the first token */
+	uint32_t next;			/* the layer that its tokens stand in front of */
+	uint32_t sources;		/* vectors in the streams that it brought */
+	struct k3_slice slice;		/* of the current layer */
+};
+
+struct k3_sweep {
+	struct k3_engine *e;
+	uint32_t first, last, until;
+	struct member *member;
+	uint32_t lines;
+	uint64_t tokens, width;		/* width: floats of a token's residual stream */
+	struct k3_rows stream;
+	struct k3_token *token;
+	/* of the current layer, only the tokens that pass it */
+	uint32_t layer;
+	uint64_t active;
+	float **row;
+	struct k3_token *name;
+	uint64_t tile_tokens;
+	struct k3_tile tile;
+	struct k3_routed routed;
+	struct k3_segment *segment;	/* of the current tile */
+	uint64_t segments;
+	struct k3_pass pass;
+	/* for reports */
+	const struct k3_watch *watch;
+	struct timespec begun;
+	uint64_t trunk, experts;
+	uint32_t *report_sequence;
+	uint64_t *report_position;
+};
+
+/* ---- making a sweep ---- */
+
+static int embed(struct k3_sweep *s, const struct k3_line *line, const struct member *m,
+		 uint32_t number, struct k3_err *err)
+{
+	struct k3_feed *f = k3_file_feed_base(s->e->feed);
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < m->n; i++) {
+		if (line->ids[i] >= s->e->config->vocab)
+			return k3_fail(err, K3_EDATA, "sequence %" PRIu32 ", position %" PRIu64
+				       ": id %" PRIu32 " is not below %" PRIu32, number,
+				       m->position + i, line->ids[i], s->e->config->vocab);
+		rc = f->ops->row(f, K3_EMBED, line->ids[i], s->stream.at[m->first + i], err);
+	}
+	return rc;
+}
+
+static int take_streams(struct k3_sweep *s, const float *from, uint32_t sources,
+			struct member *m, uint32_t number, struct k3_err *err)
+{
+	uint64_t n = sources * (uint64_t)s->e->config->hidden;
+
+	m->sources = sources;
+
+	if (m->n && s->first < s->last && sources != k3_config_sources(s->e->config, m->next))
+		return k3_fail(err, K3_EDATA, "sequence %" PRIu32 ": %" PRIu32
+			       " sources in front of layer %" PRIu32 ", which has %" PRIu32,
+			       number, sources, m->next, k3_config_sources(s->e->config, m->next));
+	for (uint64_t i = 0; i < m->n; i++) {
+		for (uint64_t k = 0; k < n; k++)
+			if (!isfinite(from[i * n + k]))
+				return k3_fail(err, K3_EDATA, "sequence %" PRIu32 ", position %" PRIu64
+					       ": value %" PRIu64 " of the residual stream is not finite",
+					       number, m->position + i, k);
+		memcpy(s->stream.at[m->first + i], from + i * n, n * sizeof *from);
+	}
+	return 0;
+}
+
+static int fill(struct k3_sweep *s, const struct k3_line *line, uint32_t number, struct k3_err *err)
+{
+	struct member *m = &s->member[number];
+	uint32_t sources;
+	uint64_t rows;
+	float *values;
+	int rc;
+
+	if (k3_state_pending(line->state)) {
+		rc = k3_state_residual(line->state, &values, &rows, &sources, err);
+		if (!rc)
+			rc = take_streams(s, values, sources, m, number, err);
+		free(values);
+		return rc;
+	}
+	if (!m->n)
+		return 0;
+	rc = s->first ? take_streams(s, line->hidden, line->sources, m, number, err)
+		      : embed(s, line, m, number, err);
+	if (!rc && m->position + m->n > s->e->config->max_positions)
+		rc = k3_fail(err, K3_EDATA, "sequence %" PRIu32 ": position %" PRIu64
+			     " is beyond the model's %" PRIu64, number, m->position + m->n - 1,
+			     s->e->config->max_positions);
+	return rc;
+}
+
+/* Which tokens each line brings, and how wide their streams can get. */
+static int count(struct k3_sweep *s, const struct k3_line *line, struct k3_err *err)
+{
+	uint32_t sources = k3_config_sources(s->e->config, s->last);
+
+	s->member = k3_calloc(s->lines, sizeof *s->member);
+	if (!s->member)
+		return k3_fail_nomem(err);
+	for (uint32_t i = 0; i < s->lines; i++) {
+		uint64_t pending = k3_state_pending(line[i].state);
+		struct member *m = &s->member[i];
+
+		if (pending && line[i].n)
+			return k3_fail(err, K3_EARG, "sequence %" PRIu32
+				       ": a pass is in progress, which must be finished first", i);
+		*m = (struct member){
+			.state = line[i].state, .first = s->tokens, .sources = 1,
+			.n = pending ? pending : line[i].n,
+			.next = pending ? k3_state_layer(line[i].state) : s->first,
+			.position = k3_state_position(line[i].state) - pending,
+		};
+		s->tokens += m->n;
+		if (line[i].hidden && line[i].sources > sources)
+			sources = line[i].sources;
+	}
+	s->width = sources * (uint64_t)s->e->config->hidden;
+	return 0;
+}
+
+static uint64_t longest(const struct k3_sweep *s)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < s->lines; i++)
+		if (s->member[i].position + s->member[i].n > most)
+			most = s->member[i].position + s->member[i].n;
+	return most;
+}
+
+/* Tokens a tile: what was asked for, or what TILE_BYTES hold; never more than there are. */
+static uint64_t tile_tokens(const struct k3_sweep *s)
+{
+	const struct k3_config *c = s->e->config;
+	uint64_t dense = c->dense_width, p = (uint64_t)c->kda_heads * c->kda_dim, n;
+
+	n = s->e->tile ? s->e->tile
+		       : TILE_BYTES / sizeof(float) / (2 * (uint64_t)c->hidden + 5 * p + 2 * dense);
+	n = n ? n : 1;
+	return n < s->tokens ? n : s->tokens;
+}
+
+static int allocate(struct k3_sweep *s, struct k3_err *err)
+{
+	struct k3_engine *e = s->e;
+	int rc = k3_rows_new(&s->stream, s->tokens, s->width, err);
+
+	s->tile_tokens = tile_tokens(s);
+	s->token = k3_calloc(s->tokens, sizeof *s->token);
+	s->row = k3_calloc(s->tokens, sizeof *s->row);
+	s->name = k3_calloc(s->tokens, sizeof *s->name);
+	s->segment = k3_calloc(s->lines, sizeof *s->segment);
+	s->report_sequence = k3_calloc(s->tokens, sizeof *s->report_sequence);
+	s->report_position = k3_calloc(s->tokens, sizeof *s->report_position);
+	if (!rc && (!s->token || !s->row || !s->name || !s->segment || !s->report_sequence ||
+		    !s->report_position))
+		rc = k3_fail_nomem(err);
+	if (!rc && s->first < s->last)
+		rc = k3_tile_new(e->config, s->tile_tokens, &s->tile, err);
+	if (!rc && s->first < s->last)
+		rc = k3_routed_new(e->config, s->tokens, &s->routed, err);
+	if (!rc)
+		rc = k3_engine_scratch(e, longest(s), err);
+	s->pass = (struct k3_pass){
+		.config = e->config, .math = k3_kernels(), .feed = k3_file_feed_base(e->feed),
+		.vectors = &e->vectors, .tile = &s->tile, .routed = &s->routed,
+		.scratch = e->scratch,
+	};
+	return rc;
+}
+
+int k3_sweep_new(struct k3_engine *e, uint32_t first, uint32_t last, const struct k3_line *line,
+		 uint32_t lines, struct k3_sweep **out, struct k3_err *err)
+{
+	struct k3_sweep *s = calloc(1, sizeof *s);
+	int rc;
+
+	*out = NULL;
+	if (!s)
+		return k3_fail_nomem(err);
+	s->e = e;
+	s->first = first;
+	s->last = last;
+	s->lines = lines;
+	rc = count(s, line, err);
+	if (!rc)
+		rc = allocate(s, err);
+	for (uint32_t i = 0; !rc && i < lines; i++) {
+		struct member *m = &s->member[i];
+
+		for (uint64_t k = 0; k < m->n; k++)
+			s->token[m->first + k] = (struct k3_token){ i, m->position + k };
+		rc = fill(s, &line[i], i, err);
+	}
+	/* only when all lines are good does any state learn of its new tokens */
+	for (uint32_t i = 0; !rc && i < lines && first < last; i++)
+		if (line[i].n)
+			rc = k3_state_begin(line[i].state, line[i].ids, line[i].n, err);
+	if (rc)
+		k3_sweep_free(s);
+	else
+		*out = s;
+	return rc;
+}
+
+void k3_sweep_free(struct k3_sweep *s)
+{
+	if (!s)
+		return;
+	k3_rows_free(&s->stream);
+	k3_tile_free(&s->tile);
+	k3_routed_free(&s->routed);
+	free(s->member);
+	free(s->token);
+	free(s->row);
+	free(s->name);
+	free(s->segment);
+	free(s->report_sequence);
+	free(s->report_position);
+	free(s);
+}
+
+uint64_t k3_sweep_tokens(const struct k3_sweep *s, uint32_t line)
+{
+	return s->member[line].n;
+}
+
+const float *k3_sweep_stream(const struct k3_sweep *s, uint32_t line, uint64_t token,
+			     uint32_t *sources)
+{
+	const struct member *m = &s->member[line];
+
+	*sources = s->first < s->last ? k3_config_sources(s->e->config, m->next) : m->sources;
+	return s->stream.at[m->first + token];
+}
+
+/* ---- what worker 0 does between layers ---- */
+
+static int enter_layer(struct k3_sweep *s, struct k3_err *err)
+{
+	const struct k3_watch *watch = s->watch;
+	int rc = watch->before ? watch->before(watch->ctx, s->layer, err) : 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &s->begun);
+	k3_file_feed_bytes(s->e->feed, &s->trunk, &s->experts);
+	s->active = 0;
+	for (uint32_t i = 0; !rc && i < s->lines; i++) {
+		struct member *m = &s->member[i];
+
+		if (!m->n || m->next != s->layer)
+			continue;
+		rc = k3_state_slice(m->state, s->layer, &m->slice, err);
+		for (uint64_t k = 0; k < m->n; k++) {
+			s->row[s->active] = s->stream.at[m->first + k];
+			s->name[s->active++] = s->token[m->first + k];
+		}
+	}
+	if (!rc && s->active)
+		rc = k3_vectors_read(s->e->config, s->pass.feed, s->layer, &s->e->vectors, err);
+	return rc;
+}
+
+/* The segments of the active tokens from .. from + n - 1; rows counted from the tile's start. */
+static uint64_t cut_segments(const struct k3_sweep *s, uint64_t from, uint64_t n,
+			     struct k3_segment *out)
+{
+	uint64_t count = 0, done = 0;
+
+	while (done < n) {
+		const struct k3_token *t = &s->name[from + done];
+		const struct member *m = &s->member[t->sequence];
+		uint64_t left = m->position + m->n - t->position;
+
+		left = left < n - done ? left : n - done;
+		out[count++] = (struct k3_segment){ done, left, t->position, m->slice };
+		done += left;
+	}
+	return count;
+}
+
+static int visit(struct k3_sweep *s, uint32_t sources, struct k3_err *err)
+{
+	const struct k3_watch *watch = s->watch;
+	uint64_t hidden = s->e->config->hidden, at = 0;
+	int rc = 0;
+
+	if (!watch->visit)
+		return 0;
+	for (uint64_t t = 0; t < s->active; t++)
+		s->row[t] += (sources - 1) * hidden;
+	for (uint32_t i = 0; !rc && i < s->lines; i++) {
+		uint64_t n = s->member[i].next == s->layer ? s->member[i].n : 0;
+
+		rc = watch->visit(watch->ctx, K3_SITE_RESID, s->layer, i, n, hidden, s->row + at, err);
+		at += n;
+	}
+	for (uint64_t t = 0; t < s->active; t++)
+		s->row[t] -= (sources - 1) * hidden;
+	return rc;
+}
+
+static int report(struct k3_sweep *s, struct k3_err *err)
+{
+	const struct k3_config *c = s->e->config;
+	struct k3_layer_report r = {
+		.layer = s->layer, .kind = c->kind[s->layer], .moe = k3_config_is_moe(c, s->layer),
+		.tokens = s->active, .sequence = s->report_sequence, .position = s->report_position,
+	};
+	struct timespec now;
+	uint64_t trunk, experts;
+
+	if (!s->watch->after)
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	k3_file_feed_bytes(s->e->feed, &trunk, &experts);
+	r.seconds = (double)(now.tv_sec - s->begun.tv_sec) +
+		    (double)(now.tv_nsec - s->begun.tv_nsec) * 1e-9;
+	r.trunk_bytes = trunk - s->trunk;
+	r.expert_bytes = experts - s->experts;
+	for (uint64_t t = 0; t < s->active; t++) {
+		s->report_sequence[t] = s->name[t].sequence;
+		s->report_position[t] = s->name[t].position;
+	}
+	if (r.moe) {
+		r.chosen = c->chosen;
+		r.expert = s->routed.expert;
+		r.weight = s->routed.weight;
+		for (uint32_t e = 0; e < c->experts; e++)
+			r.experts += s->routed.first[e] < s->routed.first[e + 1];
+	}
+	return s->watch->after(s->watch->ctx, &r, err);
+}
+
+static int leave_layer(struct k3_sweep *s, struct k3_err *err)
+{
+	uint32_t sources = k3_config_sources(s->e->config, s->layer + 1);
+	int rc = visit(s, sources, err);
+
+	for (uint32_t i = 0; !rc && i < s->lines; i++) {
+		struct member *m = &s->member[i];
+
+		if (!m->n || m->next != s->layer)
+			continue;
+		rc = k3_state_commit(m->state, s->layer, s->stream.at + m->first, sources, err);
+		m->next++;
+	}
+	return rc ? rc : report(s, err);
+}
+
+/* ---- what all workers do ---- */
+
+/* Runs fn on worker 0 alone; all are told how it ended. */
+static bool alone(struct k3_worker *w, struct k3_sweep *s,
+		  int (*fn)(struct k3_sweep *, struct k3_err *))
+{
+	struct k3_err err;
+	int rc;
+
+	if (w->rank == 0) {
+		rc = fn(s, &err);
+		if (rc)
+			k3_worker_fail(w, rc, &err);
+	}
+	return k3_barrier(w);
+}
+
+/* Model page 2.2, steps 1 to 4: mix, norm, attention, running sum. */
+static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n,
+		      uint32_t sources, bool begin)
+{
+	const struct k3_layer_vectors *v = s->pass.vectors;
+
+	if (w->rank == 0)
+		s->segments = cut_segments(s, from, n, s->segment);
+	k3_mix_and_norm(w, &s->pass, s->row + from, sources, sources > 1 ? v->attn_fold : NULL,
+			v->attn_norm, n, s->tile.x.at);
+	if (!k3_barrier(w))
+		return false;
+	if (s->e->config->kind[s->layer] == K3_KDA)
+		k3_kda(w, &s->pass, s->layer, s->segment, s->segments, n);
+	else
+		k3_mla(w, &s->pass, s->layer, s->segment, s->segments, n);
+	if (!k3_barrier(w))
+		return false;
+	k3_add_to_stream(w, &s->pass, s->layer, s->name + from, s->row + from,
+			 begin ? sources : sources - 1, begin, s->tile.y.at, n);
+	return k3_barrier(w);
+}
+
+/* Steps 5 to 7 for a tile; of a layer with experts only what comes before them. */
+static bool ffn(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n,
+		uint32_t sources)
+{
+	const struct k3_layer_vectors *v = s->pass.vectors;
+
+	k3_mix_and_norm(w, &s->pass, s->row + from, sources, v->mlp_fold, v->mlp_norm, n,
+			s->tile.x.at);
+	if (!k3_barrier(w))
+		return false;
+	if (k3_config_is_moe(s->e->config, s->layer)) {
+		k3_route_tile(w, &s->pass, s->layer, s->name + from, from, n);
+		return k3_barrier(w);
+	}
+	k3_dense(w, &s->pass, s->layer, n);
+	if (!k3_barrier(w))
+		return false;
+	k3_add_to_stream(w, &s->pass, s->layer, s->name + from, s->row + from, sources - 1, false,
+			 s->tile.y.at, n);
+	return k3_barrier(w);
+}
+
+/*
+ * One layer over all its tokens.  A boundary layer lets the running sum stand as a new
+ * snapshot and begins the next one behind it: no value moves.
+ */
+static bool layer(struct k3_worker *w, struct k3_sweep *s)
+{
+	const struct k3_config *c = s->e->config;
+	bool begin = s->layer % c->residual_block == 0;
+	uint32_t before = k3_config_sources(c, s->layer), after = before + begin;
+
+	for (uint64_t from = 0; from < s->active; from += s->tile_tokens) {
+		uint64_t n = s->active - from < s->tile_tokens ? s->active - from : s->tile_tokens;
+
+		if (!attention(w, s, from, n, before, begin) || !ffn(w, s, from, n, after))
+			return false;
+	}
+	if (!k3_config_is_moe(c, s->layer) || !s->active)
+		return true;
+	k3_experts(w, &s->pass, s->layer, s->active);
+	if (!k3_barrier(w))
+		return false;
+	k3_add_to_stream(w, &s->pass, s->layer, s->name, s->row, after - 1, false,
+			 s->routed.shared.at, s->active);
+	return k3_barrier(w);
+}
+
+static void run_layers(struct k3_worker *w, void *arg)
+{
+	struct k3_sweep *s = arg;
+
+	for (uint32_t l = s->layer; l < s->until; l++) {
+		if (w->rank == 0)
+			s->layer = l;
+		if (!alone(w, s, enter_layer))
+			return;
+		if (!layer(w, s) || !alone(w, s, leave_layer))
+			return;
+	}
+}
+
+int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watch,
+		 struct k3_err *err)
+{
+	uint32_t first = until;
+
+	for (uint32_t i = 0; i < s->lines; i++)
+		if (s->member[i].n && s->member[i].next < first)
+			first = s->member[i].next;
+	s->watch = watch;
+	s->until = until;
+	s->layer = first;
+	return first < until ? k3_team_run(s->e->team, run_layers, s, err) : 0;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine/sweep.h - what the files of the engine share. */
+#ifndef K3_ENGINE_SWEEP_H
+#define K3_ENGINE_SWEEP_H
+
+#include "engine/file_feed.h"
+#include "model/layer.h"
+
+#include <k3/engine.h>
+
+struct k3_engine {
+	const struct k3_index *ix;
+	const struct k3_config *config;
+	struct k3_team *team;
+	struct k3_file_feed *feed;
+	uint64_t tile;			/* tokens; 0: by memory */
+	struct k3_layer_vectors vectors;
+	float **scratch;		/* one a worker, scratch_size floats each */
+	uint64_t scratch_size;
+};
+
+/* Makes every worker's scratch fit sequences of this many positions. */
+K3_NODISCARD int k3_engine_scratch(struct k3_engine *e, uint64_t positions, struct k3_err *err);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* portable.c - the kernels in plain C: what every other instruction set must equal. */
+#include "math/kernels.h"
+#include "math/elementary.h"
+
+enum { LANES = 16, GROUP = 32 };
+
+/* lane[j] += lane[j+8], then 4, 2, 1: the tree at the end of every DOT (N3) */
+static float fold_lanes(float *lane)
+{
+	for (int half = LANES / 2; half; half /= 2)
+		for (int j = 0; j < half; j++)
+			lane[j] += lane[j + half];
+	return lane[0];
+}
+
+static float dot(const float *a, const float *b, size_t n)
+{
+	float lane[LANES] = { 0 };
+	size_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		for (int j = 0; j < LANES; j++)
+			lane[j] = k3_fma(a[i + j], b[i + j], lane[j]);
+	for (size_t j = 0; i + j < n; j++)
+		lane[j] = k3_fma(a[i + j], b[i + j], lane[j]);
+	return fold_lanes(lane);
+}
+
+static float load_bf16(const unsigned char *p)
+{
+	return k3_from_bits((uint32_t)p[0] << 16 | (uint32_t)p[1] << 24);
+}
+
+static float dot_bf16(const unsigned char *w, const float *x, size_t n)
+{
+	float lane[LANES] = { 0 };
+	size_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		for (size_t j = 0; j < LANES; j++)
+			lane[j] = k3_fma(load_bf16(w + 2 * (i + j)), x[i + j], lane[j]);
+	for (size_t j = 0; i + j < n; j++)
+		lane[j] = k3_fma(load_bf16(w + 2 * (i + j)), x[i + j], lane[j]);
+	return fold_lanes(lane);
+}
+
+static void rows_bf16(const void *w, size_t rows, size_t n, const float *const *x, size_t count,
+		      float *const *y)
+{
+	const unsigned char *p = w;
+
+	for (size_t r = 0; r < rows; r++, p += 2 * n)
+		for (size_t v = 0; v < count; v++)
+			y[v][r] = dot_bf16(p, x[v], n);
+}
+
+static const float e2m1[16] = {
+	0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6,
+};
+
+/* 2^(s - 127), exact: 2^-127 is the one that is denormal */
+static float scale_value(unsigned char s)
+{
+	return s ? k3_from_bits((uint32_t)s << 23) : 0x1p-127f;
+}
+
+static float dot_mxfp4(const unsigned char *codes, const unsigned char *scales, const float *x,
+		       size_t n)
+{
+	float lane[LANES] = { 0 }, w[GROUP];
+
+	for (size_t g = 0; g < n / GROUP; g++) {
+		float s = scale_value(scales[g]);
+
+		for (size_t b = 0; b < GROUP / 2; b++) {
+			unsigned char c = codes[g * (GROUP / 2) + b];
+
+			w[2 * b] = e2m1[c & 15] * s;
+			w[2 * b + 1] = e2m1[c >> 4] * s;
+		}
+		for (size_t i = 0; i < GROUP; i += LANES)
+			for (size_t j = 0; j < LANES; j++)
+				lane[j] = k3_fma(w[i + j], x[g * GROUP + i + j], lane[j]);
+	}
+	return fold_lanes(lane);
+}
+
+static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_t n,
+		       const float *const *x, size_t count, float *const *y)
+{
+	const unsigned char *c = codes, *s = scales;
+
+	for (size_t r = 0; r < rows; r++, c += n / 2, s += n / GROUP)
+		for (size_t v = 0; v < count; v++)
+			y[v][r] = dot_mxfp4(c, s, x[v], n);
+}
+
+static void axpy(float a, const float *x, size_t n, float *y)
+{
+	for (size_t i = 0; i < n; i++)
+		y[i] = k3_fma(a, x[i], y[i]);
+}
+
+static void axpy_bf16(float a, const void *x, size_t n, float *y)
+{
+	const unsigned char *p = x;
+
+	for (size_t i = 0; i < n; i++)
+		y[i] = k3_fma(a, load_bf16(p + 2 * i), y[i]);
+}
+
+static void muladd(const float *a, const float *x, size_t n, float *y)
+{
+	for (size_t i = 0; i < n; i++)
+		y[i] = k3_fma(a[i], x[i], y[i]);
+}
+
+static void widen_bf16(const void *x, size_t n, float *y)
+{
+	const unsigned char *p = x;
+
+	for (size_t i = 0; i < n; i++)
+		y[i] = load_bf16(p + 2 * i);
+}
+
+static void kda_step(const struct k3_kda_step *s, size_t dim)
+{
+	float *u = s->scratch;
+
+	for (size_t j = 0; j < dim; j++)
+		u[j] = s->out[j] = 0;
+	for (size_t i = 0; i < dim; i++) {
+		float *m = s->state + i * dim;
+
+		for (size_t j = 0; j < dim; j++) {
+			m[j] *= s->alpha[i];
+			u[j] = k3_fma(s->k[i], m[j], u[j]);
+		}
+	}
+	for (size_t j = 0; j < dim; j++)
+		u[j] = s->beta * (s->v[j] - u[j]);
+	for (size_t i = 0; i < dim; i++) {
+		float *m = s->state + i * dim;
+
+		for (size_t j = 0; j < dim; j++) {
+			m[j] = k3_fma(s->k[i], u[j], m[j]);
+			s->out[j] = k3_fma(s->q[i], m[j], s->out[j]);
+		}
+	}
+}
+
+static void exp_n(const float *x, size_t n, float *out)
+{
+	for (size_t i = 0; i < n; i++)
+		out[i] = k3_exp(x[i]);
+}
+
+static void sigmoid_n(const float *x, size_t n, float *out)
+{
+	for (size_t i = 0; i < n; i++)
+		out[i] = k3_sigmoid(x[i]);
+}
+
+static void silu_n(const float *x, size_t n, float *out)
+{
+	for (size_t i = 0; i < n; i++)
+		out[i] = x[i] * k3_sigmoid(x[i]);
+}
+
+static void situ_n(const float *a, const float *b, size_t n, float b1, float b2, float *out)
+{
+	for (size_t i = 0; i < n; i++)
+		out[i] = b1 * k3_tanh(a[i] / b1) * k3_sigmoid(a[i]) * (b2 * k3_tanh(b[i] / b2));
+}
+
+const struct k3_kernels k3_kernels_portable = {
+	.name = "portable",
+	.dot = dot,
+	.rows_bf16 = rows_bf16,
+	.rows_mxfp4 = rows_mxfp4,
+	.axpy = axpy,
+	.axpy_bf16 = axpy_bf16,
+	.muladd = muladd,
+	.widen_bf16 = widen_bf16,
+	.kda_step = kda_step,
+	.exp = exp_n,
+	.sigmoid = sigmoid_n,
+	.silu = silu_n,
+	.situ = situ_n,
+};
+
+const struct k3_kernels *k3_kernels(void)
+{
+	return &k3_kernels_portable;
+}

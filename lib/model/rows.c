@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c - buffers of vectors, and the scratch area of a worker. */
+#include "model/pass.h"
+
+#include <k3/buf.h>
+
+#include <stdlib.h>
+
+int k3_rows_new(struct k3_rows *r, uint64_t n, uint64_t width, struct k3_err *err)
+{
+	uint64_t count;
+
+	*r = (struct k3_rows){ .n = n, .width = width };
+	if (k3_mul_over(n, width, &count) || count > SIZE_MAX / sizeof(float))
+		return k3_fail_nomem(err);
+	r->data = k3_calloc(count, sizeof(float));
+	r->at = k3_calloc(n, sizeof *r->at);
+	if (!r->data || !r->at) {
+		k3_rows_free(r);
+		return k3_fail_nomem(err);
+	}
+	for (uint64_t i = 0; i < n; i++)
+		r->at[i] = r->data + i * width;
+	return 0;
+}
+
+void k3_rows_free(struct k3_rows *r)
+{
+	free(r->at);
+	free(r->data);
+	*r = (struct k3_rows){ 0 };
+}
