@@ -25,17 +25,18 @@
 /* The released file has 3 KB. */
 #define CONFIG_MAX ((size_t)1 << 20)
 
-/* One entry of the table; both values are borrowed. */
-static int take_entry(struct specials *s, const char *path, const char *id, jv entry,
+/* One entry of the table; key and entry are borrowed. */
+static int take_entry(struct specials *s, const char *path, jv key, jv entry,
 		      struct k3_err *err)
 {
+	const char *id = jv_string_value(key);
 	struct special *sp;
 	size_t len = 0;
 	uint64_t v;
 	jv content;
 
 	if (!k3_num_u64(id, UINT32_MAX, &v) || v < s->first || v - s->first >= SPECIALS ||
-	    (*id == '0' && id[1]))
+	    (*id == '0' && id[1]) || strlen(id) != (size_t)jv_string_length_bytes(jv_copy(key)))
 		return k3_fail(err, K3_EDATA, "%s: " TABLE ": '%s' is not an id from %" PRIu32
 			       " to %" PRIu32, path, id, s->first, s->first + SPECIALS - 1);
 	content = jv_get_kind(entry) == JV_KIND_OBJECT ?
@@ -68,7 +69,7 @@ static int take_table(struct specials *s, const char *path, jv table, struct k3_
 	     i = jv_object_iter_next(table, i)) {
 		key = jv_object_iter_key(table, i);
 		value = jv_object_iter_value(table, i);
-		rc = take_entry(s, path, jv_string_value(key), value, err);
+		rc = take_entry(s, path, key, value, err);
 		jv_free(key);
 		jv_free(value);
 	}

@@ -245,6 +245,7 @@ static void test_bad_names(void)
 		  "'513' is not an id from 257 to 512" },
 		{ "{'added_tokens_decoder':{'-1':{'content':'a'}}}", "'-1' is not an id" },
 		{ "{'added_tokens_decoder':{'0257':{'content':'a'}}}", "'0257' is not an id" },
+		{ "{'added_tokens_decoder':{'257\\u0000':{'content':'a'}}}", "'257' is not an id" },
 		{ "{'added_tokens_decoder':{'257':{}}}", "id 257 has no content" },
 		{ "{'added_tokens_decoder':{'257':'a'}}", "id 257 has no content" },
 		{ "{'added_tokens_decoder':{'257':['content','a']}}", "id 257 has no content" },
