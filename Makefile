@@ -33,7 +33,7 @@ K3_CPPFLAGS := -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Ilib/include -Ilib
 K3_LDFLAGS := -pthread $(SAN_FLAGS)
 K3_LIBS := -ljq -lxxhash -lm
 
-COMPILE = $(CC) $(K3_CPPFLAGS) $(CPPFLAGS) $(K3_CFLAGS) $(CFLAGS) -MMD -MP
+COMPILE = $(CC) $(K3_CPPFLAGS) $(CPPFLAGS) $(K3_CFLAGS) $(CFLAGS) $(SET_FLAGS) -MMD -MP
 LINK = $(CC) $(K3_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(K3_LIBS)
 
 # Nothing that was made with other flags is kept: everything depends on this file.
@@ -43,7 +43,16 @@ $(shell mkdir -p '$B')
 $(file >$B/flags,$(FLAGS))
 endif
 
-LIB_OBJ := $(patsubst %.c,$B/%.o,$(sort $(wildcard lib/*/*.c)))
+# One object for each instruction set of this architecture (docs/kernels.md).
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+SETS_x86_64 := avx2 avx512
+SETS_aarch64 := neon
+OTHER_SETS := $(filter-out $(SETS_$(ARCH):%=lib/math/%.c),$(wildcard $(addprefix lib/math/,avx2.c avx512.c neon.c)))
+$B/lib/math/%.o: SET_FLAGS += -O3 -fopenmp-simd -fno-trapping-math
+$B/lib/math/avx2.o: SET_FLAGS += -mavx2 -mfma
+$B/lib/math/avx512.o: SET_FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+
+LIB_OBJ := $(patsubst %.c,$B/%.o,$(filter-out $(OTHER_SETS),$(sort $(wildcard lib/*/*.c))))
 PROGRAMS := $(patsubst cmd/%.c,%,$(sort $(wildcard cmd/k3-*.c)))
 SCRIPTS := $(sort $(wildcard scripts/k3-*))
 UNITS := $(patsubst tests/unit/%.c,$B/unit/%,$(sort $(wildcard tests/unit/*.c)))

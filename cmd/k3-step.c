@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "step.h"
 
+#include <k3/cpu.h>
 #include <k3/io.h>
 #include <k3/num.h>
 
@@ -530,8 +531,11 @@ static int rounds(struct run *r, struct k3_err *err)
 static int set_up(struct run *r, struct k3_err *err)
 {
 	struct k3_engine_options eo = { .threads = (unsigned)r->o.threads };
-	int rc = k3_engine_new(r->ix, &eo, &r->engine, err);
+	const char *cpu = getenv("K3_CPU");
+	int rc = cpu && *cpu ? k3_cpu_select(cpu, err) : 0;
 
+	if (!rc)
+		rc = k3_engine_new(r->ix, &eo, &r->engine, err);
 	r->lines = r->o.states ? r->o.states : r->o.batch ? (uint32_t)r->o.batch : 1;
 	if (r->o.all)
 		r->lines = 0;

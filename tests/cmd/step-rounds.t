@@ -29,6 +29,11 @@ long=$(ids 24 1)
 echo "$long" | k3-step -t 1 --logits all >one
 echo "$long" | k3-step -t 2 --logits all >two
 same one two 'one thread and two'
+sets=$(K3_CPU=none k3-step </dev/null 2>&1 | sed 's/.*there are: //; s/,//g')
+for set in $sets; do
+	echo "$long" | K3_CPU=$set k3-step --logits all >got
+	same one got "the instruction set $set"
+done
 tail -c 8192 one >want
 echo "$long" | tr ' ' '\n' | k3-step | tail -c 8192 >got
 same want got 'a prompt in one line and id by id'
@@ -122,6 +127,8 @@ fails 1 'standard output: No space' 'a full disk' sh -c 'echo 1 | k3-step >/dev/
 fails 1 'full: No space|/dev/full' 'a full disk under a tap' \
 	sh -c 'echo 1 | k3-step --logits none --tap resid@0=/dev/full'
 fails 1 '/dev/full' 'a full disk under the trace' sh -c 'echo 1 | k3-step --logits none --trace /dev/full'
+fails 2 "no instruction set 'z80' here; there are: portable" 'an instruction set that is not there' \
+	env K3_CPU=z80 k3-step
 fails 2 'no model' 'no model' env -u K3_MODEL k3-step
 fails 1 'nowhere' 'a model that is not there' k3-step -m nowhere
 
