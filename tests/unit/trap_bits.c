@@ -281,6 +281,38 @@ static void scale_bytes(void)
 	ok(!attempt(), "all is well when they are back");
 }
 
+/* A head whose last row holds infinities (0x7f80 as bf16). */
+static void infinite_logit(void)
+{
+	struct k3_engine *e = engine_of(2, 0, 0);
+	struct k3_state *s = state_of(0, LAYERS);
+	struct k3_line line = { .state = s, .n = 2, .ids = prompt };
+	struct k3_stream stream = { .sequence = 3, .position = 9 };
+	struct k3_watch nothing = { 0 };
+	unsigned char old[4], bad[4] = { 0x80, 0x7f, 0x80, 0xff };
+	float out[64];
+	struct k3_sweep *sweep;
+	struct k3_tensor t;
+	off_t at;
+	int fd, rc;
+
+	need(k3_index_tensor(model.ix, K3_HEAD, 0, 0, &t, &err), &err);
+	at = (off_t)(t.offset + t.bytes) - 4;
+	fd = open(k3_index_shard_path(model.ix, t.shard), O_RDWR);
+	ok(pread(fd, old, 4, at) == 4 && pwrite(fd, bad, 4, at) == 4, "the head can be changed");
+	need(k3_sweep_new(e, 0, LAYERS, &line, 1, &sweep, &err), &err);
+	need(k3_sweep_run(sweep, LAYERS, &nothing, &err), &err);
+	stream.values = k3_sweep_stream(sweep, 0, 1, &stream.sources);
+	rc = k3_engine_logits(e, &stream, 1, take, out, &err);
+	ok(rc == K3_EDATA && strstr(err.text, "sequence 3, position 9") && strstr(err.text, "id 49"),
+	   "N14: a logit that is not finite ends the run: %s", err.text);
+	ok(pwrite(fd, old, 4, at) == 4, "the head is as it was");
+	close(fd);
+	k3_sweep_free(sweep);
+	k3_state_close(s);
+	k3_engine_free(e);
+}
+
 static void short_reads(void)
 {
 	struct k3_tensor t;
@@ -322,6 +354,7 @@ int main(void)
 	layers();
 	resumed();
 	scale_bytes();
+	infinite_logit();
 	short_reads();
 	free(want);
 	checkpoint_free(&model);
