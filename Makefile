@@ -1,81 +1,168 @@
 # SPDX-License-Identifier: Apache-2.0
-# make           build programs and library under build/
-# make check     all tests that take minutes, not hours
-# make install   prefix=/usr/local DESTDIR=
+# make              programs and library, under build/
+# make check        all tests that take minutes, not hours; TESTS='FILE...' for some of them
+# make lint         builds with -Werror by gcc and clang, and the checks of sources and pages
+# make install      with prefix=/usr/local, DESTDIR=; uninstall; installcheck
+# SAN=address,undefined builds and tests with sanitizers, apart from the rest.
+# Further, with more tools or time: check-exhaustive, check-tiktoken, replica (see below).
 VERSION := $(shell cat VERSION)
 SOVERSION := 0
 
-CC ?= gcc
 AR ?= ar
 CFLAGS ?= -O2 -g
 prefix ?= /usr/local
 bindir ?= $(prefix)/bin
 libdir ?= $(prefix)/lib
 includedir ?= $(prefix)/include
-mandir ?= $(prefix)/share/man
 datadir ?= $(prefix)/share
+mandir ?= $(datadir)/man
 INSTALL ?= install
+JOBS ?= 2
 
-# SAN=address,undefined builds everything, apart from the rest, with sanitizers.
 SAN ?=
 B := build$(if $(SAN),/san)
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes \
 	-Wpointer-arith -Wwrite-strings -Wundef -Wformat=2
+SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN))
 # The same bits from every compiler: no contraction, no fast-math (docs/numerics.md, N1).
 K3_CFLAGS := -std=gnu11 -ffp-contract=off -fno-math-errno -fPIC -fvisibility=hidden -pthread \
-	-ffile-prefix-map=$(CURDIR)=. $(WARN) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+	'-ffile-prefix-map=$(CURDIR)=.' $(WARN) $(SAN_FLAGS) \
+	$(if $(SAN),-fno-sanitize-recover=all -fno-omit-frame-pointer)
 K3_CPPFLAGS := -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Ilib/include -Ilib
-K3_LDFLAGS := -pthread $(if $(SAN),-fsanitize=$(SAN))
+K3_LDFLAGS := -pthread $(SAN_FLAGS)
 K3_LIBS := -ljq -lxxhash -lm
 
-LIB_SRC := $(sort $(wildcard lib/*/*.c))
+COMPILE = $(CC) $(K3_CPPFLAGS) $(CPPFLAGS) $(K3_CFLAGS) $(CFLAGS) $(SET_FLAGS) -MMD -MP
+LINK = $(CC) $(K3_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(K3_LIBS)
+
+# Nothing that was made with other flags is kept: everything depends on this file.
+FLAGS := $(COMPILE) $(K3_LDFLAGS) $(LDFLAGS)
+ifneq ($(FLAGS),$(file <$B/flags))
+$(shell mkdir -p '$B')
+$(file >$B/flags,$(FLAGS))
+endif
+
+# One object for each instruction set of this architecture (docs/kernels.md).
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+SETS_x86_64 := avx2 avx512
+SETS_aarch64 := neon
+OTHER_SETS := $(filter-out $(SETS_$(ARCH):%=lib/math/%.c),$(wildcard $(addprefix lib/math/,avx2.c avx512.c neon.c)))
+$B/lib/math/%.o: SET_FLAGS += -O3 -fopenmp-simd -fno-trapping-math
+$B/lib/math/avx2.o: SET_FLAGS += -mavx2 -mfma
+$B/lib/math/avx512.o: SET_FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+
+LIB_OBJ := $(patsubst %.c,$B/%.o,$(filter-out $(OTHER_SETS),$(sort $(wildcard lib/*/*.c))))
 PROGRAMS := $(patsubst cmd/%.c,%,$(sort $(wildcard cmd/k3-*.c)))
-UNIT := $(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/*.c)))
-LIB_OBJ := $(LIB_SRC:%.c=$B/%.o)
-CMD_OBJ := $B/cmd/cli.o
-STAT_OBJ := $(patsubst %.c,$B/%.o,$(sort $(wildcard cmd/stat-*.c)))
-BINS := $(PROGRAMS:%=$B/bin/%)
-UNIT_BINS := $(UNIT:%=$B/unit/%)
+SCRIPTS := $(sort $(wildcard scripts/k3-*))
+UNITS := $(patsubst tests/unit/%.c,$B/unit/%,$(sort $(wildcard tests/unit/*.c)))
+PAGES := $(sort $(wildcard man/*.[1-8]))
+DEMO := $(addprefix share/demo/,README.md config.json tokenizer_config.json tiktoken.model \
+	model.safetensors.index.json) $(sort $(wildcard share/demo/*.safetensors))
 
-.PHONY: all check install uninstall clean
-all: $(BINS) $B/libk3core.so $B/k3core.pc
+.PHONY: all units check lint install uninstall installcheck clean
+all: $(PROGRAMS:%=$B/bin/%) $B/libk3core.so $B/k3core.pc
 
-$B/%.o: %.c
+$B/%.o: %.c $B/flags
 	@mkdir -p $(@D)
-	$(CC) $(K3_CPPFLAGS) $(CPPFLAGS) $(K3_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(COMPILE) -c -o $@ $<
 
-$B/cmd/cli.o: K3_CPPFLAGS += -DK3_VERSION='"$(VERSION)"' -DK3_BUILD_FLAGS='"$(CFLAGS)"'
-$B/cmd/cli.o: VERSION Makefile
+$B/cmd/cli.o: K3_CPPFLAGS += -DK3_VERSION='"$(VERSION)"'
+$B/cmd/cli.o: VERSION
 
 $B/libk3core.a: $(LIB_OBJ)
 	rm -f $@
 	$(AR) rcsD $@ $^
 
-$B/libk3core.so: $(LIB_OBJ)
-	$(CC) -shared -Wl,-soname,libk3core.so.$(SOVERSION) -Wl,-z,defs $(K3_LDFLAGS) $(LDFLAGS) -o $@ $^ $(K3_LIBS)
+$B/libk3core.so: $(LIB_OBJ) $B/flags
+	$(LINK) -shared -Wl,-soname,libk3core.so.$(SOVERSION) $(if $(SAN),,-Wl,-z,defs)
 
-$B/k3core.pc: scripts/k3core.pc.in VERSION Makefile
-	sed 's|@prefix@|$(prefix)|; s|@libdir@|$(libdir)|; s|@includedir@|$(includedir)|; s|@version@|$(VERSION)|' $< >$@
+PC = sed 's|@prefix@|$(prefix)|; s|@libdir@|$(libdir)|; s|@includedir@|$(includedir)|; s|@version@|$(VERSION)|' \
+	scripts/k3core.pc.in
+$B/k3core.pc: scripts/k3core.pc.in VERSION $B/flags
+	$(PC) >$@
 
-# A program's parts: cmd/k3-x.c and cmd/x-*.c.
+# The parts of a program are cmd/k3-NAME.c and cmd/NAME-*.c.
 define program
-$B/bin/$1: $B/cmd/$1.o $(patsubst %.c,$B/%.o,$(sort $(wildcard $(1:k3-%=cmd/%-)*.c)))
+$B/bin/$1: $(patsubst %.c,$B/%.o,cmd/$1.c cmd/cli.c $(sort $(wildcard $(1:k3-%=cmd/%-*.c))))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$p)))
-$B/bin/%: $(CMD_OBJ) $B/libk3core.a
+$B/bin/%: $B/libk3core.a $B/flags
 	@mkdir -p $(@D)
-	$(CC) $(K3_LDFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(K3_LIBS)
+	$(LINK)
 
-# k3-stat has a file for each kind of thing that it knows.
-$B/bin/k3-stat: $(STAT_OBJ)
-
-$B/unit/%: $B/tests/unit/%.o $B/libk3core.a
+$B/unit/%: $B/tests/unit/%.o $B/libk3core.a $B/flags
 	@mkdir -p $(@D)
-	$(CC) $(K3_LDFLAGS) $(LDFLAGS) -o $@ $^ $(K3_LIBS)
+	$(LINK)
+
+units: $(UNITS)
+
+TESTS ?= $(UNITS) $(sort $(wildcard tests/cmd/*.t))
+check: all units
+	@command -v prove >/dev/null || { echo "make check: there is no prove, which comes with perl;" \
+		"scripts/check installs whatever the tests need" >&2; exit 1; }
+	+K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' $(TESTS)
+
+lint: all
+	$(MAKE) B=build/lint-gcc CC=gcc CFLAGS='-O2 -Werror' all units
+	$(MAKE) B=build/lint-clang CC=clang CFLAGS='-O2 -Werror' all units
+	K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' tests/cmd/lint-*.t
+
+# exp, sigmoid and tanh over all 2^32 floats: a quarter of an hour.
+.PHONY: check-exhaustive check-tiktoken replica
+check-exhaustive: tests/long/elementary.c $B/flags
+	@mkdir -p $B/long
+	$(COMPILE) $$(grep -qw fma /proc/cpuinfo && echo -mfma) -o $B/long/elementary $< -lm
+	prove -v -e '' $B/long/elementary
+
+# Ids against the npm package tiktoken: needs node, and the network the first time.
+check-tiktoken: all
+	tests/reference/tiktoken-check.sh
+
+# The full model with holes for data, and its index: sparse files of 1.56 TB under build/.
+replica: all
+	rm -rf build/replica
+	python3 tests/reference/replica.py build/replica
+	$B/bin/k3-index build/replica
+
+# ---- installing ----
+
+# Pages and texts name what they tell of; installed, it lies elsewhere.
+PLACES = sed -e 's|share/demo|$(datadir)/k3/demo|g; s|scripts/k3npy.py|$(datadir)/k3/k3npy.py|g' \
+	-e 's|^\.Os k3$$|.Os k3 $(VERSION)|'
+bin := '$(DESTDIR)$(bindir)'
+lib := '$(DESTDIR)$(libdir)'
+include := '$(DESTDIR)$(includedir)/k3'
+data := '$(DESTDIR)$(datadir)/k3'
+man := '$(DESTDIR)$(mandir)'
+
+install: all
+	$(INSTALL) -d $(bin) $(lib)/pkgconfig $(include) $(data)/demo $(man)/man1 $(man)/man5 $(man)/man7
+	$(INSTALL) $(PROGRAMS:%=$B/bin/%) $(SCRIPTS) $(bin)
+	$(INSTALL) -m 644 $B/libk3core.a $(lib)
+	$(INSTALL) -m 755 $B/libk3core.so $(lib)/libk3core.so.$(VERSION)
+	ln -sf libk3core.so.$(VERSION) $(lib)/libk3core.so.$(SOVERSION)
+	ln -sf libk3core.so.$(SOVERSION) $(lib)/libk3core.so
+	$(PC) >$(lib)/pkgconfig/k3core.pc
+	$(INSTALL) -m 644 $(sort $(wildcard lib/include/k3/*.h)) $(include)
+	$(INSTALL) -m 644 $(DEMO) $(data)/demo
+	$(INSTALL) -m 755 scripts/k3npy.py $(data)
+	for page in $(PAGES); do \
+		$(PLACES) "$$page" >$(man)/man"$${page##*.}/$${page##*/}" || exit; \
+	done
+
+uninstall:
+	cd $(bin) && rm -f $(PROGRAMS) $(notdir $(SCRIPTS))
+	cd $(lib) && rm -f libk3core.a libk3core.so* pkgconfig/k3core.pc
+	rm -rf $(include) $(data)
+	for page in $(PAGES); do rm -f $(man)/man"$${page##*.}/$${page##*/}"; done
+
+installcheck:
+	bindir=$(bin) libdir=$(lib) includedir='$(DESTDIR)$(includedir)' demo=$(data)/demo mandir=$(man) \
+		sh tests/installcheck '$(CC)' '$(VERSION)'
 
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(STAT_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(wildcard cmd/*.c)) $(UNIT:%=$B/tests/unit/%.d)
+-include $(wildcard $B/*/*.d $B/*/*/*.d)
 .SECONDARY:

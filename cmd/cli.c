@@ -34,6 +34,8 @@ void cli_start(const char *program)
 	sigaddset(&set, SIGPIPE);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_DFL);
+	/* a file that reaches the limit of its size is a failed write, not a death */
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 int cli_end(int status)
@@ -88,11 +90,9 @@ int cli_usage(const char *fmt, ...)
 	return CLI_USAGE;
 }
 
-void cli_version(bool verbose)
+void cli_version(void)
 {
 	printf("%s (k3) %s\n", program_name, K3_VERSION);
-	if (verbose)
-		printf("compiler: %s\nflags: %s\n", __VERSION__, K3_BUILD_FLAGS);
 }
 
 const char *cli_model(const char *option)

@@ -31,8 +31,8 @@ int cli_error(int status, const struct k3_err *err);
 /* Prints a complaint about the command line and where help is; returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) K3_PRINTF(1, 2);
 
-/* "k3-x (k3) VERSION"; with verbose also compiler and flags.  For --version. */
-void cli_version(bool verbose);
+/* "k3-x (k3) VERSION", for --version. */
+void cli_version(void);
 
 /* The model that -m named, or $K3_MODEL; NULL after a complaint. */
 const char *cli_model(const char *option);

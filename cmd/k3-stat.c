@@ -3,7 +3,9 @@
 #include "cli.h"
 #include "stat.h"
 
+#include <k3/index.h>
 #include <k3/io.h>
+#include <k3/state.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static const char state_magic[] = K3_STATE_MAGIC;
 
 static const struct kind {
 	const char *name;
@@ -20,12 +24,14 @@ static const struct kind {
 } kinds[] = {
 	{ "vector stream", "\x93NUMPY", 6, stat_vectors },
 	{ "event stream", "{", 1, stat_events },
+	{ "state", state_magic, 8, stat_state },
+	{ "index", K3_INDEX_MAGIC, 8, stat_index },
 };
 
 static void help(FILE *f)
 {
 	fputs("usage: k3-stat [-j] [--top N] [file ...]\n"
-	      "Says what is in vector streams and event streams.\n"
+	      "Says what is in indexes, states, vector streams and event streams.\n"
 	      "\n"
 	      "  -j, --json     one JSON object a line\n"
 	      "      --top N    show the N largest entries of a record (3)\n"
@@ -54,6 +60,14 @@ void stat_name(struct k3_buf *b, const char *name)
 {
 	for (; *name; name++)
 		k3_buf_char(b, (unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+}
+
+int stat_by_name(const struct stat_source *s, struct k3_err *err)
+{
+	if (s->fd)
+		return 0;
+	return k3_fail(err, K3_EARG, "standard input: a state or an index is not a stream; "
+		       "name the file");
 }
 
 /* The first line of a report. */
@@ -147,7 +161,7 @@ int main(int argc, char **argv)
 			help(stdout);
 			return cli_end(CLI_OK);
 		case 'V':
-			cli_version(false);
+			cli_version();
 			return cli_end(CLI_OK);
 		default:
 			return CLI_USAGE;

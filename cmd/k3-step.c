@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "step.h"
 
+#include <k3/cpu.h>
 #include <k3/io.h>
 #include <k3/num.h>
 
@@ -66,7 +67,7 @@ static const char usage[] =
 "      --trace FILE      write what happens in each layer into FILE, as JSON Lines\n"
 "  -t, --threads N       threads to compute with (default: all processors)\n"
 "  -h, --help            print this\n"
-"  -V, --version         print the version; with -v also how it was built\n";
+"  -V, --version         print the version\n";
 
 /* ---- options ---- */
 
@@ -78,7 +79,7 @@ static const struct option longs[] = {
 	{ "until", 1, NULL, OPT_UNTIL }, { "layers", 1, NULL, OPT_LAYERS },
 	{ "logits", 1, NULL, OPT_LOGITS }, { "tap", 1, NULL, OPT_TAP },
 	{ "trace", 1, NULL, OPT_TRACE }, { "threads", 1, NULL, 't' },
-	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' }, { "verbose", 0, NULL, 'v' },
+	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -147,33 +148,27 @@ static bool parse_option(struct options *o, int c)
 		o->trace = optarg;
 		return true;
 	default:
-		cli_usage("wrong option");
-		return false;
+		return false;	/* getopt has complained */
 	}
 }
 
 /* The exit status, or -1 to go on. */
 static int parse(struct options *o, int argc, char **argv)
 {
-	bool version = false, verbose = false;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "m:b:s:t:hVv", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "m:b:s:t:hV", longs, NULL)) != -1) {
 		if (c == 'h') {
 			fputs(usage, stdout);
 			return CLI_OK;
 		}
-		version |= c == 'V';
-		verbose |= c == 'v';
-		if (c != 'V' && c != 'v' && !parse_option(o, c))
+		if (c == 'V') {
+			cli_version();
+			return CLI_OK;
+		}
+		if (!parse_option(o, c))
 			return CLI_USAGE;
 	}
-	if (version) {
-		cli_version(verbose);
-		return CLI_OK;
-	}
-	if (verbose)
-		return cli_usage("-v goes with -V");
 	if (optind < argc)
 		return cli_usage("'%s': ids come on standard input", argv[optind]);
 	if (o->states && (o->all ? false : o->batch && o->batch != o->states))
@@ -536,8 +531,11 @@ static int rounds(struct run *r, struct k3_err *err)
 static int set_up(struct run *r, struct k3_err *err)
 {
 	struct k3_engine_options eo = { .threads = (unsigned)r->o.threads };
-	int rc = k3_engine_new(r->ix, &eo, &r->engine, err);
+	const char *cpu = getenv("K3_CPU");
+	int rc = cpu && *cpu ? k3_cpu_select(cpu, err) : 0;
 
+	if (!rc)
+		rc = k3_engine_new(r->ix, &eo, &r->engine, err);
 	r->lines = r->o.states ? r->o.states : r->o.batch ? (uint32_t)r->o.batch : 1;
 	if (r->o.all)
 		r->lines = 0;
@@ -602,7 +600,6 @@ int main(int argc, char **argv)
 	int status;
 
 	cli_start("k3-step");
-	opterr = 0;
 	status = parse(&r.o, argc, argv);
 	if (status < 0) {
 		r.o.model = cli_model(r.o.model);

@@ -27,6 +27,10 @@ struct stat_source {
  */
 int stat_vectors(struct stat_source *s, struct k3_err *err);
 int stat_events(struct stat_source *s, struct k3_err *err);
+/* These go by the name: their files are not read as streams, and cannot be piped in. */
+int stat_by_name(const struct stat_source *s, struct k3_err *err);
+int stat_state(struct stat_source *s, struct k3_err *err);
+int stat_index(struct stat_source *s, struct k3_err *err);
 
 /*
  * Writes the text to stdout at once and empties it.  If that fails there is

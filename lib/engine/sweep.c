@@ -27,6 +27,7 @@ struct member {
 	uint64_t first, n;		/* rows of the sweep */
 	uint64_t position;		/* of the first token */
 	uint32_t next;			/* the layer that its tokens stand in front of */
+	uint32_t sources;		/* vectors in the streams that it brought */
 	struct k3_slice slice;		/* of the current layer */
 };
 
@@ -76,9 +77,11 @@ static int embed(struct k3_sweep *s, const struct k3_line *line, const struct me
 }
 
 static int take_streams(struct k3_sweep *s, const float *from, uint32_t sources,
-			const struct member *m, uint32_t number, struct k3_err *err)
+			struct member *m, uint32_t number, struct k3_err *err)
 {
 	uint64_t n = sources * (uint64_t)s->e->config->hidden;
+
+	m->sources = sources;
 
 	if (m->n && s->first < s->last && sources != k3_config_sources(s->e->config, m->next))
 		return k3_fail(err, K3_EDATA, "sequence %" PRIu32 ": %" PRIu32
@@ -137,7 +140,7 @@ static int count(struct k3_sweep *s, const struct k3_line *line, struct k3_err *
 			return k3_fail(err, K3_EARG, "sequence %" PRIu32
 				       ": a pass is in progress, which must be finished first", i);
 		*m = (struct member){
-			.state = line[i].state, .first = s->tokens,
+			.state = line[i].state, .first = s->tokens, .sources = 1,
 			.n = pending ? pending : line[i].n,
 			.next = pending ? k3_state_layer(line[i].state) : s->first,
 			.position = k3_state_position(line[i].state) - pending,
@@ -260,9 +263,10 @@ uint64_t k3_sweep_tokens(const struct k3_sweep *s, uint32_t line)
 const float *k3_sweep_stream(const struct k3_sweep *s, uint32_t line, uint64_t token,
 			     uint32_t *sources)
 {
-	*sources = s->first < s->last ? k3_config_sources(s->e->config, s->member[line].next)
-				      : (uint32_t)(s->width / s->e->config->hidden);
-	return s->stream.at[s->member[line].first + token];
+	const struct member *m = &s->member[line];
+
+	*sources = s->first < s->last ? k3_config_sources(s->e->config, m->next) : m->sources;
+	return s->stream.at[m->first + token];
 }
 
 /* ---- what worker 0 does between layers ---- */

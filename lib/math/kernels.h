@@ -59,10 +59,11 @@ struct k3_kernels {
 	void (*situ)(const float *a, const float *b, size_t n, float b1, float b2, float *out);
 };
 
-/* The table for this machine. */
+/* The table in use: the best for this machine, or what k3_cpu_select chose. */
 const struct k3_kernels *k3_kernels(void);
 
-extern const struct k3_kernels k3_kernels_portable;
+/* All tables of this build that this machine can run, the best last; NULL at i = count. */
+const struct k3_kernels *k3_kernels_at(unsigned i);
 
 /* A scale byte above this overflows with the largest code, or is NaN (N2). */
 enum { K3_MXFP4_MAX_SCALE = 252 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* portable.c - the kernels in plain C: what every other instruction set must equal. */
-#include "math/kernels.h"
-#include "math/elementary.h"
+#include "math/elementwise.h"
 
 enum { LANES = 16, GROUP = 32 };
 
@@ -25,11 +24,6 @@ static float dot(const float *a, const float *b, size_t n)
 	for (size_t j = 0; i + j < n; j++)
 		lane[j] = k3_fma(a[i + j], b[i + j], lane[j]);
 	return fold_lanes(lane);
-}
-
-static float load_bf16(const unsigned char *p)
-{
-	return k3_from_bits((uint32_t)p[0] << 16 | (uint32_t)p[1] << 24);
 }
 
 static float dot_bf16(const unsigned char *w, const float *x, size_t n)
@@ -96,84 +90,6 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 			y[v][r] = dot_mxfp4(c, s, x[v], n);
 }
 
-static void axpy(float a, const float *x, size_t n, float *y)
-{
-	for (size_t i = 0; i < n; i++)
-		y[i] = k3_fma(a, x[i], y[i]);
-}
-
-static void axpy_bf16(float a, const void *x, size_t n, float *y)
-{
-	const unsigned char *p = x;
-
-	for (size_t i = 0; i < n; i++)
-		y[i] = k3_fma(a, load_bf16(p + 2 * i), y[i]);
-}
-
-static void muladd(const float *a, const float *x, size_t n, float *y)
-{
-	for (size_t i = 0; i < n; i++)
-		y[i] = k3_fma(a[i], x[i], y[i]);
-}
-
-static void widen_bf16(const void *x, size_t n, float *y)
-{
-	const unsigned char *p = x;
-
-	for (size_t i = 0; i < n; i++)
-		y[i] = load_bf16(p + 2 * i);
-}
-
-static void kda_step(const struct k3_kda_step *s, size_t dim)
-{
-	float *u = s->scratch;
-
-	for (size_t j = 0; j < dim; j++)
-		u[j] = s->out[j] = 0;
-	for (size_t i = 0; i < dim; i++) {
-		float *m = s->state + i * dim;
-
-		for (size_t j = 0; j < dim; j++) {
-			m[j] *= s->alpha[i];
-			u[j] = k3_fma(s->k[i], m[j], u[j]);
-		}
-	}
-	for (size_t j = 0; j < dim; j++)
-		u[j] = s->beta * (s->v[j] - u[j]);
-	for (size_t i = 0; i < dim; i++) {
-		float *m = s->state + i * dim;
-
-		for (size_t j = 0; j < dim; j++) {
-			m[j] = k3_fma(s->k[i], u[j], m[j]);
-			s->out[j] = k3_fma(s->q[i], m[j], s->out[j]);
-		}
-	}
-}
-
-static void exp_n(const float *x, size_t n, float *out)
-{
-	for (size_t i = 0; i < n; i++)
-		out[i] = k3_exp(x[i]);
-}
-
-static void sigmoid_n(const float *x, size_t n, float *out)
-{
-	for (size_t i = 0; i < n; i++)
-		out[i] = k3_sigmoid(x[i]);
-}
-
-static void silu_n(const float *x, size_t n, float *out)
-{
-	for (size_t i = 0; i < n; i++)
-		out[i] = x[i] * k3_sigmoid(x[i]);
-}
-
-static void situ_n(const float *a, const float *b, size_t n, float b1, float b2, float *out)
-{
-	for (size_t i = 0; i < n; i++)
-		out[i] = b1 * k3_tanh(a[i] / b1) * k3_sigmoid(a[i]) * (b2 * k3_tanh(b[i] / b2));
-}
-
 const struct k3_kernels k3_kernels_portable = {
 	.name = "portable",
 	.dot = dot,
@@ -189,8 +105,3 @@ const struct k3_kernels k3_kernels_portable = {
 	.silu = silu_n,
 	.situ = situ_n,
 };
-
-const struct k3_kernels *k3_kernels(void)
-{
-	return &k3_kernels_portable;
-}

@@ -44,9 +44,9 @@ int k3_pread_full(int fd, void *p, size_t n, uint64_t offset, const char *name,
 			return k3_fail_errno(err, "%s: offset %" PRIu64, name,
 					     offset + done);
 		if (k == 0)
-			return k3_fail(err, K3_EDATA, "%s: the file ends at byte %"
-				       PRIu64 ", %zu bytes too early", name,
-				       offset + done, n - done);
+			return k3_fail(err, K3_EDATA, "%s: the file ends at or before offset %"
+				       PRIu64 ", %zu bytes too early", name, offset + done,
+				       n - done);
 		done += (size_t)k;
 	}
 	return 0;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # lib.sh - sourced by the tests in this folder: TAP, a scratch directory, the programs on PATH.
-# Run from the top of the tree, after make.
+# Run from the top of the tree, after make; K3_BUILD names a build directory other than build.
 set -u
 top=$(pwd)
-PATH=$top/build/bin:$top/scripts:$PATH
+PATH=${K3_BUILD:-$top/build}/bin:$top/scripts:$PATH
 demo=$top/share/demo
 n=0 failures=0
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/k3 test.XXXXXX")	# the blank is there on purpose

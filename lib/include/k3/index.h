@@ -154,9 +154,6 @@ K3_API uint64_t k3_index_count(const struct k3_index *ix);
  */
 K3_API bool k3_index_at(const struct k3_index *ix, uint64_t i, struct k3_tensor *out);
 
-/* How many tensors of a layer are missing: it can run if none is. */
-K3_API uint64_t k3_index_missing(const struct k3_index *ix, uint32_t layer);
-
 /* Is that shard missing? */
 K3_API bool k3_index_shard_missing(const struct k3_index *ix, uint32_t shard);
 
@@ -167,18 +164,28 @@ struct k3_share {
 	uint64_t tensors, parameters, bytes;
 };
 
+/* What a layer consists of; trunk is all but its experts, missing is part of both. */
+struct k3_layer_census {
+	struct k3_share trunk, experts, missing;
+};
+
+/* layer is below the number of layers.  A layer can run if nothing of it is missing. */
+K3_API void k3_index_layer(const struct k3_index *ix, uint32_t layer,
+			   struct k3_layer_census *out);
+
 /* What a model consists of, as its config implies; missing tensors are counted as if there. */
 struct k3_census {
 	uint32_t kda_layers, mla_layers, dense_layers, moe_layers;
-	struct k3_share trunk;		/* all of the layers but their experts */
+	struct k3_share trunk, experts;	/* of all layers */
 	struct k3_share embedding, head;
 	struct k3_share output;		/* the norms and the mix in front of the head */
-	struct k3_share experts;
+	struct k3_share expert;		/* one of them */
 	struct k3_share missing;	/* tensors whose shards are missing */
 	uint64_t vision_tensors, vision_bytes;	/* what the shards hold beside the text model */
 	uint32_t missing_shards;
 };
 
+/* Counts all of it: some milliseconds for a large model. */
 K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
 
 /*
@@ -191,6 +198,7 @@ K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
  */
 K3_API K3_NODISCARD int k3_index_add_sums(struct k3_index **ix, struct k3_err *err);
 
+/* Was the index made or last written with sums? */
 K3_API bool k3_index_has_sums(const struct k3_index *ix);
 
 /*
@@ -200,8 +208,8 @@ K3_API bool k3_index_sum(const struct k3_index *ix, uint32_t layer, uint32_t exp
 			 uint64_t *out);
 
 /*
- * Reads all experts that have a sum and compares.  Errors: K3_EARG without sums,
- * K3_EDATA that names the first few experts that differ.
+ * Reads all experts that have a sum and compares.  Errors: K3_EDATA without sums and
+ * if experts differ, of which the first few are named; K3_EIO.
  */
 K3_API K3_NODISCARD int k3_index_verify(const struct k3_index *ix, struct k3_err *err);
 

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* avx2.c - the kernels for x86 with AVX2 and FMA: 16 lanes are two registers. */
+#include <immintrin.h>
+#include <stddef.h>
+
+typedef struct {
+	__m256 lo, hi;
+} v16;
+
+enum { ROWS = 2, VECS = 3 };
+
+static inline v16 v16_zero(void) { return (v16){ _mm256_setzero_ps(), _mm256_setzero_ps() }; }
+
+static inline v16 v16_load(const float *p)
+{
+	return (v16){ _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) };
+}
+
+static inline void v16_store(float *p, v16 v)
+{
+	_mm256_storeu_ps(p, v.lo);
+	_mm256_storeu_ps(p + 8, v.hi);
+}
+
+static inline v16 v16_fma(v16 a, v16 b, v16 c)
+{
+	return (v16){ _mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi) };
+}
+
+static inline __m256 widen8(const unsigned char *p)
+{
+	__m256i u = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));
+
+	return _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
+}
+
+static inline v16 v16_bf16(const unsigned char *p)
+{
+	return (v16){ widen8(p), widen8(p + 16) };
+}
+
+/*
+ * Four bytes are eight codes: as a quadword a byte is the index of its first code in the low
+ * half, and shifted by 28 that of the second in the high half.  The table has the eight
+ * magnitudes; bit 3 becomes the sign.
+ */
+static inline __m256 fp4x8(const unsigned char *p, __m256 scale)
+{
+	const __m256 table = _mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6);
+	int four;
+	__m256i q, index;
+	__m256 sign;
+
+	__builtin_memcpy(&four, p, 4);
+	q = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
+	index = _mm256_or_si256(q, _mm256_slli_epi64(q, 28));
+	sign = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(index, 3), 31));
+	return _mm256_mul_ps(_mm256_or_ps(_mm256_permutevar8x32_ps(table, index), sign), scale);
+}
+
+static inline v16 v16_fp4(const unsigned char *p, unsigned char s)
+{
+	/* 2^-127 is denormal: half of 2^-126 */
+	__m256 scale = _mm256_castsi256_ps(_mm256_set1_epi32(s ? s << 23 : 1 << 22));
+
+	return (v16){ fp4x8(p, scale), fp4x8(p + 4, scale) };
+}
+
+static inline float v16_sum(v16 v)
+{
+	__m256 a = _mm256_add_ps(v.lo, v.hi);
+	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+
+	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+	return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+#include "math/lanes.h"
+
+K3_TABLE(avx2);

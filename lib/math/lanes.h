@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * math/lanes.h - DOT and its products for instruction sets with vectors.
+ *
+ * An including file defines first what 16 lanes of floats are and how to work on them:
+ *
+ *	v16			the type
+ *	v16_zero()		+0 in every lane
+ *	v16_load(p)		16 floats at any address
+ *	v16_store(p, v)
+ *	v16_fma(a, b, c)	one fused a * b + c a lane
+ *	v16_bf16(p)		16 bf16 at any address, widened
+ *	v16_fp4(p, s)		16 codes in 8 bytes, each times 2^(s - 127)
+ *	v16_sum(v)		the tree of N3
+ *	ROWS, VECS		rows and vectors of the tile that fits the registers
+ *
+ * A DOT's lanes are never split, merged or reordered: only which DOTs run side by
+ * side differs between instruction sets, so the bits do not.
+ */
+#ifndef K3_MATH_LANES_H
+#define K3_MATH_LANES_H
+
+#include "math/elementwise.h"
+
+enum { LANES = 16, GROUP = 32, STEP = 256 };
+
+/* The lanes of n mod 16 last elements; those beyond stay as they are (N3). */
+static inline v16 tail(v16 acc, const float *a, const float *b, size_t n)
+{
+	float lane[LANES];
+
+	v16_store(lane, acc);
+	for (size_t j = 0; j < n; j++)
+		lane[j] = k3_fma(a[j], b[j], lane[j]);
+	return v16_load(lane);
+}
+
+static float dot(const float *a, const float *b, size_t n)
+{
+	v16 acc = v16_zero();
+	size_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		acc = v16_fma(v16_load(a + i), v16_load(b + i), acc);
+	return v16_sum(i < n ? tail(acc, a + i, b + i, n - i) : acc);
+}
+
+/* ---- few vectors: weights go from memory through registers, once ---- */
+
+/* Rows that are read side by side: enough chains of additions to hide their latency. */
+enum { STREAMS = 4 };
+
+#define UNROLL _Pragma("GCC unroll 8")
+
+static inline __attribute__((always_inline))
+void stream_bf16(const unsigned char *w, size_t rows, size_t n, const float *x, float *y)
+{
+	v16 acc[STREAMS];
+	size_t i = 0;
+
+	UNROLL
+	for (size_t r = 0; r < rows; r++)
+		acc[r] = v16_zero();
+	for (; i + LANES <= n; i += LANES) {
+		v16 xi = v16_load(x + i);
+
+		UNROLL
+		for (size_t r = 0; r < rows; r++)
+			acc[r] = v16_fma(v16_bf16(w + 2 * (r * n + i)), xi, acc[r]);
+	}
+	UNROLL
+	for (size_t r = 0; r < rows; r++) {
+		float last[LANES];
+
+		widen_bf16(w + 2 * (r * n + i), n - i, last);
+		y[r] = v16_sum(i < n ? tail(acc[r], last, x + i, n - i) : acc[r]);
+	}
+}
+
+static inline __attribute__((always_inline))
+void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t rows, size_t n,
+		const float *x, float *y)
+{
+	size_t groups = n / GROUP;
+	v16 acc[STREAMS];
+
+	UNROLL
+	for (size_t r = 0; r < rows; r++)
+		acc[r] = v16_zero();
+	for (size_t g = 0; g < groups; g++) {
+		v16 x0 = v16_load(x + g * GROUP), x1 = v16_load(x + g * GROUP + LANES);
+
+		UNROLL
+		for (size_t r = 0; r < rows; r++) {
+			const unsigned char *c = codes + (r * groups + g) * (GROUP / 2);
+			unsigned char s = scales[r * groups + g];
+
+			acc[r] = v16_fma(v16_fp4(c, s), x0, acc[r]);
+			acc[r] = v16_fma(v16_fp4(c + 8, s), x1, acc[r]);
+		}
+	}
+	UNROLL
+	for (size_t r = 0; r < rows; r++)
+		y[r] = v16_sum(acc[r]);
+}
+
+/* ---- many vectors: a few rows are widened a piece at a time, and used for all of them ---- */
+
+/* Lanes of ROWS rows times `vecs` vectors over n columns, a multiple of 16. */
+static inline __attribute__((always_inline))
+void tile_step(const float *w, size_t n, const float *const *x, size_t at, size_t vecs, v16 *acc)
+{
+	v16 sum[ROWS * VECS];
+
+	UNROLL
+	for (size_t k = 0; k < ROWS * vecs; k++)
+		sum[k] = acc[k];
+	for (size_t i = 0; i < n; i += LANES) {
+		v16 wi[ROWS];
+
+		UNROLL
+		for (size_t r = 0; r < ROWS; r++)
+			wi[r] = v16_load(w + r * STEP + i);
+		UNROLL
+		for (size_t v = 0; v < vecs; v++) {
+			v16 xi = v16_load(x[v] + at + i);
+
+			UNROLL
+			for (size_t r = 0; r < ROWS; r++)
+				sum[v * ROWS + r] = v16_fma(wi[r], xi, sum[v * ROWS + r]);
+		}
+	}
+	UNROLL
+	for (size_t k = 0; k < ROWS * vecs; k++)
+		acc[k] = sum[k];
+}
+
+/* The vectors that are handled together; their lanes lie in memory between two pieces. */
+enum { TILE = 4 * VECS };
+
+static void tile_piece(const float *w, size_t n, const float *const *x, size_t at, size_t count,
+		       v16 *acc)
+{
+	size_t v = 0;
+
+	for (; v + VECS <= count; v += VECS)
+		tile_step(w, n, x + v, at, VECS, acc + v * ROWS);
+	for (; v < count; v++)
+		tile_step(w, n, x + v, at, 1, acc + v * ROWS);
+}
+
+/* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
+typedef void (*widen_fn)(const void *w, const void *scales, size_t n, size_t row, size_t at,
+			 size_t k, float *out);
+
+static void widen_row_bf16(const void *w, const void *scales, size_t n, size_t row, size_t at,
+			   size_t k, float *out)
+{
+	(void)scales;
+	widen_bf16((const unsigned char *)w + 2 * (row * n + at), k, out);
+}
+
+static void widen_row_fp4(const void *w, const void *scales, size_t n, size_t row, size_t at,
+			  size_t k, float *out)
+{
+	const unsigned char *c = (const unsigned char *)w + (row * n + at) / 2;
+	const unsigned char *s = (const unsigned char *)scales + (row * n + at) / GROUP;
+
+	for (size_t i = 0; i < k; i += LANES)
+		v16_store(out + i, v16_fp4(c + i / 2, s[i / GROUP]));
+}
+
+/* ROWS rows from `row` times count <= TILE vectors. */
+static inline __attribute__((always_inline))
+void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t n,
+	  const float *const *x, size_t count, float *const *y)
+{
+	_Alignas(64) float piece[ROWS * STEP];
+	v16 acc[ROWS * TILE];
+	size_t at = 0, whole = n / LANES * LANES;
+
+	for (size_t k = 0; k < ROWS * count; k++)
+		acc[k] = v16_zero();
+	for (; at < whole; at += STEP) {
+		size_t k = whole - at < STEP ? whole - at : STEP;
+
+		for (size_t r = 0; r < ROWS; r++)
+			widen(w, scales, n, row + r, at, k, piece + r * STEP);
+		tile_piece(piece, k, x, at, count, acc);
+	}
+	for (size_t r = 0; r < ROWS; r++) {
+		if (whole < n)
+			widen(w, scales, n, row + r, whole, n - whole, piece);
+		for (size_t v = 0; v < count; v++) {
+			v16 sum = acc[v * ROWS + r];
+
+			y[v][row + r] = v16_sum(whole < n ? tail(sum, piece, x[v] + whole,
+								 n - whole) : sum);
+		}
+	}
+}
+
+/* ---- the entries of the table ---- */
+
+/* From this many vectors on it pays to widen rows into memory first. */
+enum { FEW = 4 };
+
+static void rows_bf16(const void *w, size_t rows, size_t n, const float *const *x, size_t count,
+		      float *const *y)
+{
+	const unsigned char *p = w;
+	size_t v = 0, r = 0;
+
+	for (; count - v >= FEW; v += count - v < TILE ? count - v : TILE)
+		for (r = 0; r + ROWS <= rows; r += ROWS)
+			tile(widen_row_bf16, w, NULL, r, n, x + v,
+			     count - v < TILE ? count - v : TILE, y + v);
+	/* what is left: all rows of the last few vectors, the last few rows of the others */
+	for (size_t u = 0; u < count; u++) {
+		size_t from = u < v ? rows / ROWS * ROWS : 0;
+
+		for (r = from; r + STREAMS <= rows; r += STREAMS)
+			stream_bf16(p + 2 * r * n, STREAMS, n, x[u], y[u] + r);
+		for (; r < rows; r++)
+			stream_bf16(p + 2 * r * n, 1, n, x[u], y[u] + r);
+	}
+}
+
+static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_t n,
+		       const float *const *x, size_t count, float *const *y)
+{
+	const unsigned char *c = codes, *s = scales;
+	size_t v = 0, r = 0;
+
+	for (; count - v >= FEW; v += count - v < TILE ? count - v : TILE)
+		for (r = 0; r + ROWS <= rows; r += ROWS)
+			tile(widen_row_fp4, codes, scales, r, n, x + v,
+			     count - v < TILE ? count - v : TILE, y + v);
+	for (size_t u = 0; u < count; u++) {
+		size_t from = u < v ? rows / ROWS * ROWS : 0;
+
+		for (r = from; r + STREAMS <= rows; r += STREAMS)
+			stream_fp4(c + r * n / 2, s + r * n / GROUP, STREAMS, n, x[u], y[u] + r);
+		for (; r < rows; r++)
+			stream_fp4(c + r * n / 2, s + r * n / GROUP, 1, n, x[u], y[u] + r);
+	}
+}
+
+#define K3_TABLE(set)							\
+	const struct k3_kernels k3_kernels_##set = {			\
+		.name = #set, .dot = dot, .rows_bf16 = rows_bf16,	\
+		.rows_mxfp4 = rows_mxfp4, .axpy = axpy, .axpy_bf16 = axpy_bf16, \
+		.muladd = muladd, .widen_bf16 = widen_bf16, .kda_step = kda_step, \
+		.exp = exp_n, .sigmoid = sigmoid_n, .silu = silu_n, .situ = situ_n, \
+	}
+
+#endif
