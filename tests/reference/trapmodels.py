@@ -111,7 +111,7 @@ def quiet_last_block(w):
         w.change(LAYERS + part, lambda a: a * 2.0 ** -10)
 
 
-SPIKY = times(('res_proj', 6))
+SPIKY = times(('res_proj', 4))
 
 # (traps, what is special, tokens, settings, edit)
 MODELS = [

@@ -6,6 +6,9 @@
  */
 #include "checkpoint.h"
 
+#include "math/kernels.h"
+
+#include <k3/cpu.h>
 #include <k3/engine.h>
 
 #include <fcntl.h>
@@ -197,6 +200,20 @@ static bool cut_layers(struct k3_engine *e, uint32_t cut)
 	return same;
 }
 
+/* Every instruction set of this machine; the last one, the best, stays selected. */
+static void instruction_sets(void)
+{
+	for (unsigned i = 0; k3_kernels_at(i); i++) {
+		struct k3_engine *e;
+
+		need(k3_cpu_select(k3_kernels_at(i)->name, &err), &err);
+		e = engine_of(2, 0, 0);
+		ok(pieces(e, (uint64_t[]){ 17, TOKENS }, 2), "T35: %s", k3_cpu_name());
+		ok(in_batch(e, 11), "T35: %s in a batch", k3_cpu_name());
+		k3_engine_free(e);
+	}
+}
+
 static void layers(void)
 {
 	struct k3_engine *e = engine_of(2, 0, 0);
@@ -351,6 +368,7 @@ int main(void)
 	cut_anywhere();
 	batches();
 	dials();
+	instruction_sets();
 	layers();
 	resumed();
 	scale_bytes();

@@ -21,6 +21,7 @@ static const struct k3_config config = {
 };
 
 static struct rig *r;
+static const struct k3_kernels *math;
 static struct rng g = { 17 };
 
 static double sig(double x)
@@ -39,7 +40,7 @@ static float kernel(float a, float b)
 {
 	float out;
 
-	k3_kernels()->situ(&a, &b, 1, 4, 25, &out);
+	math->situ(&a, &b, 1, 4, 25, &out);
 	return out;
 }
 
@@ -60,7 +61,7 @@ static void situ_values(void)
 	   "T21: (1, 100) is another");
 	ok(kernel(1000, 1000) == 100 && kernel(1000, -1000) == -100, "T22: at most 4 times 25");
 	ok(kernel(-1000, 1000) == 0, "T22: the sigmoid sees the uncapped gate: nothing at -1000");
-	k3_kernels()->situ(inout, b, 2, 4, 25, inout);
+	math->situ(inout, b, 2, 4, 25, inout);
 	ok(inout[0] == kernel(3, 5) && inout[1] == kernel(-3, 6), "in place");
 }
 
@@ -76,7 +77,7 @@ static void situ_bits(void)
 		want = want * (25 * k3_tanh(b / 25));
 		all &= kernel(a, b) == want;
 	}
-	ok(all, "N11: SiTU bit by bit");
+	ok(all, "N11: SiTU bit by bit, %s", math->name);
 }
 
 /* ---- the choice ---- */
@@ -475,6 +476,7 @@ static void bits(void)
 {
 	static const unsigned threads[] = { 1, 2, 3, 16 };
 	static const uint64_t rows[] = { 1, 7, 64 };
+	const struct k3_kernels *set;
 	static float want[TOKENS][HIDDEN];
 	bool ascending = true;
 
@@ -496,6 +498,16 @@ static void bits(void)
 			ok(all, "N9, T35: bit by bit with %u threads and blocks of %d rows",
 			   threads[k], (int)rows[b]);
 		}
+	for (unsigned i = 0; (set = k3_kernels_at(i)); i++) {
+		bool all = true;
+
+		bench(&config, 2, 5);
+		r->pass.math = set;
+		run();
+		for (uint64_t t = 0; t < TOKENS; t++)
+			all &= !memcmp(r->routed.shared.at[t], want[t], sizeof want[t]);
+		ok(all, "N9, T35: bit by bit, %s", set->name);
+	}
 }
 
 /* T38: wherever a read fails, the run does. */
@@ -525,8 +537,11 @@ static void not_finite(void)
 
 int main(void)
 {
-	situ_values();
-	situ_bits();
+	for (unsigned i = 0; (math = k3_kernels_at(i)); i++) {
+		situ_values();
+		situ_bits();
+	}
+	math = k3_kernels();
 	choose_by_hand();
 	choose_bits();
 	experts();
