@@ -112,9 +112,9 @@ def prompt(folder, n, seed):
     return [int(i) for i in np.random.default_rng(seed).integers(0, vocab, n)]
 
 
-def step(folder, ids, *options, text=None):
+def step(folder, ids, *options):
     """Runs k3-step over one line; returns the records that it writes."""
-    line = text or ' '.join(map(str, ids)) + '\n'
+    line = ' '.join(map(str, ids)) + '\n'
     with tempfile.TemporaryFile() as out:
         subprocess.run(['k3-step', '-m', folder, '--logits', 'all', *options], check=True,
                        input=line.encode(), stdout=out)

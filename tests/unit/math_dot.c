@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * math_dot.c - DOT (N3) against a literal one with fmaf of libm; rows of bf16 and of
- * MXFP4 (T23) against DOT over widened weights; sums of products element by element.
+ * math_dot.c - of each instruction set: DOT (N3) against a literal one with fmaf of libm; rows
+ * of bf16 and of MXFP4 (T23) against DOT over widened weights; sums of products element by
+ * element.
  */
 #include "math/kernels.h"
 #include "rng.h"
@@ -286,6 +287,58 @@ static void rows_mxfp4(void)
 	ok(all, "rows of MXFP4 are DOT over the widened weights, at odd addresses too");
 }
 
+/* Shapes that are worked on in tiles of rows, vectors and columns, and what is left over. */
+static void tiles(void)
+{
+	enum { ROWS = 11, VECTORS = 61, COLS = 608 };
+	static const size_t cols[] = { 32, 64, 224, 256, 288, 512, COLS };
+	static unsigned char codes[ROWS * COLS / 2], scales[ROWS * COLS / 32], bf[ROWS * COLS * 2];
+	static float x[VECTORS][COLS], wide[COLS], got[VECTORS][ROWS];
+	const float *xs[VECTORS];
+	float *ys[VECTORS];
+	struct rng g = { 5 };
+	bool packed = true, plain = true;
+
+	for (int v = 0; v < VECTORS; v++) {
+		fill(&g, x[v], COLS);
+		xs[v] = x[v];
+		ys[v] = got[v];
+	}
+	for (size_t i = 0; i < sizeof bf; i++)
+		/* no exponent that overflows or makes a NaN */
+		bf[i] = i % 2 ? (unsigned char)((rng_u64(&g) & 0x81) | 0x3e) : (unsigned char)rng_u64(&g);
+	for (size_t i = 0; i < sizeof codes; i++)
+		codes[i] = (unsigned char)rng_u64(&g);
+	for (size_t i = 0; i < sizeof scales; i++)
+		scales[i] = (unsigned char)(110 + rng_u64(&g) % 20);
+	for (int round = 0; round < 60; round++) {
+		size_t n = cols[rng_u64(&g) % 7], rows = 1 + rng_u64(&g) % ROWS;
+		size_t count = 1 + rng_u64(&g) % VECTORS, odd = n - rng_u64(&g) % 17;
+
+		math->rows_mxfp4(codes, scales, rows, n, xs, count, ys);
+		for (size_t r = 0; r < rows; r++) {
+			for (size_t i = 0; i < n; i++) {
+				unsigned char byte = codes[(r * n + i) / 2];
+
+				wide[i] = (float)ldexp(code_value(i % 2 ? byte >> 4 : byte & 15u),
+						       scales[(r * n + i) / 32] - 127);
+			}
+			for (size_t v = 0; v < count; v++)
+				packed &= same(got[v][r], literal_dot(wide, x[v], n));
+		}
+		math->rows_bf16(bf, rows, odd, xs, count, ys);
+		for (size_t r = 0; r < rows; r++) {
+			for (size_t i = 0; i < odd; i++)
+				wide[i] = widened((uint16_t)(bf[2 * (r * odd + i)] |
+							     bf[2 * (r * odd + i) + 1] << 8));
+			for (size_t v = 0; v < count; v++)
+				plain &= same(got[v][r], literal_dot(wide, x[v], odd));
+		}
+	}
+	ok(packed, "MXFP4: up to 11 rows of 608 columns times 61 vectors");
+	ok(plain, "bf16: the same with columns that are no multiple of 16");
+}
+
 static void sums(void)
 {
 	struct rng g = { 4 };
@@ -309,16 +362,19 @@ static void sums(void)
 
 int main(void)
 {
-	math = k3_kernels();
-	dot_of_every_length();
-	dot_keeps_minus_zero();
-	dot_is_fused();
-	rows_bf16();
-	every_bf16();
-	mxfp4_by_hand();
-	every_scale();
-	mxfp4_minus_zero();
-	rows_mxfp4();
-	sums();
+	for (unsigned i = 0; (math = k3_kernels_at(i)); i++) {
+		printf("# %s\n", math->name);
+		dot_of_every_length();
+		dot_keeps_minus_zero();
+		dot_is_fused();
+		rows_bf16();
+		every_bf16();
+		mxfp4_by_hand();
+		every_scale();
+		mxfp4_minus_zero();
+		rows_mxfp4();
+		tiles();
+		sums();
+	}
 	return tap_done();
 }
