@@ -8,6 +8,7 @@
 #include "cli.h"
 
 #include <k3/buf.h>
+#include <k3/index.h>
 #include <k3/io.h>
 #include <k3/npy.h>
 #include <k3/sample.h>
@@ -26,6 +27,7 @@ struct sequence {
 
 struct run {
 	/* options */
+	const char *model;	/* -m or $K3_MODEL; NULL without */
 	struct k3_sampling set;
 	uint64_t count;		/* -n; UINT64_MAX without it */
 	uint64_t batch;
@@ -44,6 +46,7 @@ struct run {
 	uint64_t running;	/* sequences that are not finished */
 	uint64_t round;
 	uint64_t vocab;		/* 0 until the first record */
+	uint64_t model_vocab;	/* 0 without a model */
 	float *row;
 	uint32_t *best;
 	struct k3_buf lines, events;
@@ -55,6 +58,7 @@ static void help(FILE *f)
 	fputs("usage: k3-sample [options] <logits >ids\n"
 	      "Chooses the next id of every sequence: the largest logit, unless a temperature is set.\n"
 	      "\n"
+	      "  -m, --model MODEL      stop a sequence at the model's stop id (default: $K3_MODEL)\n"
 	      "  -b, --batch B          sequences, that is records a round (1)\n"
 	      "  -n, --count N          stop a sequence after N ids\n"
 	      "      --stop ID          stop a sequence at ID; can be repeated\n"
@@ -71,28 +75,22 @@ static void help(FILE *f)
 	      "  -V, --version          show the version\n", f);
 }
 
-/* Room for one more in an array that an option fills; false after a complaint. */
-static bool grow(void **array, size_t n, size_t size)
+/* An array with room for one more than the n elements it has. */
+static void *grow(void *array, size_t n, size_t size)
 {
-	void *p = k3_reallocarray(*array, n + 1, size);
+	void *p = k3_reallocarray(array, n + 1, size);
 
 	if (!p) {
 		cli_warn("out of memory");
-		return false;
+		exit(CLI_FAIL);
 	}
-	*array = p;
-	return true;
+	return p;
 }
 
-static bool add_stop(struct run *r, const char *text)
+static void add_stop(struct run *r, uint64_t id)
 {
-	uint64_t id;
-
-	if (!cli_u64("--stop", text, 0, UINT32_MAX, &id) ||
-	    !grow((void **)&r->stops, r->n_stops, sizeof *r->stops))
-		return false;
+	r->stops = grow(r->stops, r->n_stops, sizeof *r->stops);
 	r->stops[r->n_stops++] = (uint32_t)id;
-	return true;
 }
 
 static bool add_name(struct run *r, const char *name)
@@ -101,8 +99,7 @@ static bool add_name(struct run *r, const char *name)
 		cli_usage("--name: a name has at least one byte");
 		return false;
 	}
-	if (!grow((void **)&r->names, r->n_names, sizeof *r->names))
-		return false;
+	r->names = grow(r->names, r->n_names, sizeof *r->names);
 	r->names[r->n_names++] = name;
 	return true;
 }
@@ -110,6 +107,7 @@ static bool add_name(struct run *r, const char *name)
 enum { STOP = 256, KEEP_STOP, MIN_P, NAME, TOP };
 
 static const struct option options[] = {
+	{ "model", required_argument, NULL, 'm' },
 	{ "batch", required_argument, NULL, 'b' },
 	{ "count", required_argument, NULL, 'n' },
 	{ "stop", required_argument, NULL, STOP },
@@ -133,12 +131,18 @@ static bool set_option(struct run *r, int c)
 	uint64_t k = 0;
 
 	switch (c) {
+	case 'm':
+		r->model = optarg;
+		return true;
 	case 'b':
 		return cli_u64("-b", optarg, 1, 1 << 20, &r->batch);
 	case 'n':
 		return cli_u64("-n", optarg, 1, UINT32_MAX, &r->count);
 	case STOP:
-		return add_stop(r, optarg);
+		if (!cli_u64("--stop", optarg, 0, UINT32_MAX, &k))
+			return false;
+		add_stop(r, k);
+		return true;
 	case KEEP_STOP:
 		return r->keep_stop = true;
 	case 't':
@@ -183,10 +187,24 @@ static int check_options(const struct run *r)
 	if (r->events_path && !strcmp(r->events_path, "-"))
 		return cli_usage("--json -: standard output has the ids; "
 				 "name a file, a fifo or /dev/fd/3");
-	if (r->keep_stop && !r->n_stops)
+	if (r->keep_stop && !r->n_stops && !r->model)
 		return cli_usage("--keep-stop: there is no stop id");
 	if (isatty(0))
 		return cli_usage("standard input is a terminal; pipe the logits in");
+	return 0;
+}
+
+/* Takes the stop id of the model, and how many ids it knows. */
+static int read_model(struct run *r, struct k3_err *err)
+{
+	struct k3_index *ix;
+	int rc = k3_index_open(r->model, &ix, err);
+
+	if (rc)
+		return rc;
+	r->model_vocab = k3_index_config(ix)->vocab;
+	add_stop(r, k3_index_config(ix)->eos);
+	k3_index_close(ix);
 	return 0;
 }
 
@@ -199,6 +217,10 @@ static int first_record(struct run *r, uint64_t vocab, struct k3_err *err)
 	if (!vocab || vocab > UINT32_MAX)
 		return k3_fail(err, K3_EDATA, "%s: record 0 has rows of %" PRIu64 " logits",
 			       r->in.name, vocab);
+	if (r->model_vocab && r->model_vocab != vocab)
+		return k3_fail(err, K3_EDATA, "%s: record 0 has rows of %" PRIu64 " logits, but %s "
+			       "has %" PRIu64 " ids", r->in.name, vocab, r->model,
+			       r->model_vocab);
 	for (i = 0; i < r->n_stops; i++)
 		if (r->stops[i] >= vocab)
 			return k3_fail(err, K3_EDATA, "%s: the stop id %u is not one of the %"
@@ -369,7 +391,9 @@ static int run(struct run *r, struct k3_err *err)
 	r->seq = k3_calloc(r->batch, sizeof *r->seq);
 	if (!r->seq)
 		return k3_fail_nomem(err);
-	if (r->events_path)
+	if (r->model)
+		rc = read_model(r, err);
+	if (!rc && r->events_path)
 		rc = cli_create(r->events_path, &r->events_fd, err);
 	if (rc)
 		return rc;
@@ -405,7 +429,7 @@ int main(int argc, char **argv)
 	int c, status = CLI_USAGE;
 
 	cli_start("k3-sample");
-	while ((c = getopt_long(argc, argv, "b:n:t:k:p:s:j:hV", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "m:b:n:t:k:p:s:j:hV", options, NULL)) != -1) {
 		if (c == 'h') {
 			help(stdout);
 			return cli_end(CLI_OK);
@@ -417,6 +441,10 @@ int main(int argc, char **argv)
 		if (!set_option(&r, c))
 			goto out;
 	}
+	if (!r.model)
+		r.model = getenv("K3_MODEL");
+	if (r.model && !*r.model)
+		r.model = NULL;
 	if (optind < argc)
 		cli_usage("'%s': the logits come from standard input", argv[optind]);
 	else

@@ -340,8 +340,8 @@ static int put_sequences(struct run *r, struct k3_err *err)
 	int rc = 0;
 
 	if (r->sequences && r->lines % r->sequences)
-		return k3_fail(err, K3_EDATA, "the input ends inside a round: %" PRIu64 " lines are not "
-			       "a multiple of %" PRIu64, r->lines, r->sequences);
+		return k3_fail(err, K3_EDATA, "the input ends inside a round: %" PRIu64 " lines are "
+			       "not a multiple of %" PRIu64, r->lines, r->sequences);
 	for (i = 0; i < n && !rc; i++) {
 		ids = i < r->count ? &r->sequence[i] : &none;
 		k3_buf_clear(&text);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <jv.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,6 +173,17 @@ static int read_events(struct table *t, const struct stat_source *s, struct k3_e
 	return rc;
 }
 
+/* A double in as few digits as give it back. */
+static void add_double(struct k3_buf *b, const char *key, double v)
+{
+	char text[32];
+
+	snprintf(text, sizeof text, "%.15g", v);
+	if (strtod(text, NULL) != v)
+		snprintf(text, sizeof text, "%.17g", v);
+	k3_buf_printf(b, ",\"%s\":%s", key, text);
+}
+
 static void add_json(struct k3_buf *b, const struct stat_source *s, const struct type *y)
 {
 	size_t i;
@@ -188,9 +200,11 @@ static void add_json(struct k3_buf *b, const struct stat_source *s, const struct
 
 		k3_buf_str(b, i ? "," : "");
 		k3_buf_json(b, f->name, strlen(f->name));
-		k3_buf_printf(b, ":{\"count\":%" PRIu64 ",\"min\":%.15g,\"max\":%.15g,"
-			      "\"mean\":%.15g}", f->count, f->min, f->max,
-			      f->sum / (double)f->count);
+		k3_buf_printf(b, ":{\"count\":%" PRIu64, f->count);
+		add_double(b, "min", f->min);
+		add_double(b, "max", f->max);
+		add_double(b, "mean", f->sum / (double)f->count);
+		k3_buf_char(b, '}');
 	}
 	k3_buf_str(b, "}}\n");
 }

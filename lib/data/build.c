@@ -218,7 +218,7 @@ static int refuse_unknown(const struct build *b, struct k3_err *err)
 static int twice(const struct build *b, const char *name, uint32_t one, uint32_t other,
 		 struct k3_err *err)
 {
-	return k3_fail(err, K3_EDATA, "%s: tensor %s is in both %s and %s", b->directory, name,
+	return k3_fail(err, K3_EDATA, "%s: tensor %.200s is in both %s and %s", b->directory, name,
 		       b->shards.shard[one].name, b->shards.shard[other].name);
 }
 

@@ -179,21 +179,27 @@ static int open_directory(const char *directory, struct k3_index **out, struct k
 {
 	char *beside = k3_index_join(directory, "model.k3i"), *cached = NULL;
 	char *real = realpath(directory, NULL);
-	bool has_one = beside && !access(beside, F_OK);
 	struct k3_err other;
+	bool refused = false;
 	int rc;
 
 	*out = NULL;
 	if (!beside || !real) {
 		rc = beside ? k3_fail_errno(err, "%s", directory) : k3_fail_nomem(err);
-	} else if (has_one && (!(rc = load_fresh(beside, directory, NULL, out, err)) ||
-			       !access(directory, W_OK))) {
-		/* what it is; one that could be made anew in its place is not passed over */
-	} else if (!k3_index_cache_path(real, &cached, &other) && !access(cached, F_OK)) {
-		rc = load_fresh(cached, directory, real, out, has_one ? &other : err);
-	} else if (!has_one) {
-		rc = k3_index_build(directory, NULL, out, err);
+		goto out;
 	}
+	if (!access(beside, F_OK)) {
+		rc = load_fresh(beside, directory, NULL, out, err);
+		/* one that could be made anew in its place is not passed over */
+		if (!rc || !access(directory, W_OK))
+			goto out;
+		refused = true;
+	}
+	if (!k3_index_cache_path(real, &cached, &other) && !access(cached, F_OK))
+		rc = load_fresh(cached, directory, real, out, refused ? &other : err);
+	else if (!refused)
+		rc = k3_index_build(directory, NULL, out, err);
+out:
 	free(real);
 	free(beside);
 	free(cached);

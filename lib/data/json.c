@@ -3,12 +3,10 @@
  * json.c - libjq behind a strict front.
  *
  * Everything goes through libjq's streaming parser: it shows each key as often as it
- * was written, and its memory does not grow with the document.  The nesting is counted here,
- * before libjq sees a byte, because its stream has no limit of its own.
+ * was written, and its memory does not grow with the document.
  */
 #include "data/json.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -20,46 +18,12 @@ int k3_json_begin(struct k3_json *j, const char *name, k3_json_event *event, voi
 	return j->parser ? 0 : k3_fail_nomem(err);
 }
 
-/* Follows the nesting through n more bytes; false where it becomes too deep. */
-static bool shallow(struct k3_json *j, const char *p, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (j->escape) {
-			j->escape = false;
-		} else if (j->string) {
-			j->escape = p[i] == '\\';
-			j->string = p[i] != '"';
-		} else if (p[i] == '"') {
-			j->string = true;
-		} else if (p[i] == '{' || p[i] == '[') {
-			if (j->depth++ == K3_JSON_DEPTH) {
-				j->offset += i;
-				return false;
-			}
-		} else if ((p[i] == '}' || p[i] == ']') && j->depth) {
-			j->depth--;
-		}
-	}
-	j->offset += n;
-	return true;
-}
-
-/*
- * Passes one event of libjq, [path, leaf] or [path], on.  libjq would go on with
- * a second value behind the first: the end of the first is an empty path, or the
- * end of a container with a path of one step.
- */
+/* Passes one event of libjq, [path, leaf] or [path], on. */
 static int deliver(struct k3_json *j, jv event, struct k3_err *err)
 {
-	jv path = jv_array_get(jv_copy(event), 0), leaf = jv_array_get(jv_copy(event), 1);
-	int length = jv_array_length(jv_copy(path)), rc;
+	jv path = jv_array_get(jv_copy(event), 0), leaf = jv_array_get(event, 1);
+	int rc = j->event(j->arg, path, leaf, err);
 
-	if (j->done) {
-		rc = k3_fail(err, K3_EDATA, "%s: something follows the JSON value", j->name);
-	} else {
-		j->done = length == 0 || (length == 1 && !jv_is_valid(leaf));
-		rc = j->event(j->arg, path, leaf, err);
-	}
 	jv_free(leaf);
 	jv_free(path);
 	return rc;
@@ -68,18 +32,13 @@ static int deliver(struct k3_json *j, jv event, struct k3_err *err)
 int k3_json_push(struct k3_json *j, const char *bytes, size_t n, bool last, struct k3_err *err)
 {
 	jv event, message;
-	int rc = 0;
+	int rc = k3_grammar_push(&j->grammar, bytes, n, last, j->name, err);
 
-	if (!shallow(j, bytes, n))
-		return k3_fail(err, K3_EDATA, "%s: JSON nested deeper than %d at byte %" PRIu64,
-			       j->name, K3_JSON_DEPTH, j->offset);
+	if (rc)
+		return rc;
 	jv_parser_set_buf(j->parser, bytes, (int)n, !last);
-	for (;;) {
-		event = jv_parser_next(j->parser);
-		if (!jv_is_valid(event))
-			break;
+	while (jv_is_valid(event = jv_parser_next(j->parser))) {
 		rc = deliver(j, event, err);
-		jv_free(event);
 		if (rc)
 			return rc;
 	}
@@ -87,8 +46,6 @@ int k3_json_push(struct k3_json *j, const char *bytes, size_t n, bool last, stru
 	if (jv_get_kind(message) == JV_KIND_STRING)
 		rc = k3_fail(err, K3_EDATA, "%s: broken JSON: %s", j->name,
 			     jv_string_value(message));
-	else if (last && !j->done)
-		rc = k3_fail(err, K3_EDATA, "%s: empty where JSON was expected", j->name);
 	jv_free(message);
 	return rc;
 }

@@ -2,20 +2,19 @@
 /*
  * data/json.h - reading JSON with libjq, strictly.
  *
- * libjq keeps the last of two equal keys and takes NaN for a number.  Here a key given twice
- * is an error, text is nested at most K3_JSON_DEPTH deep, and numbers are asked
- * for in the form that is needed.
+ * libjq builds the values; data/grammar.h sees to it that what it builds them from is
+ * JSON, of one value, nested at most K3_JSON_DEPTH deep.  libjq keeps the last of two equal
+ * keys; here a key given twice can be seen.  Numbers are asked for in the form that is needed.
  */
 #ifndef K3_DATA_JSON_H
 #define K3_DATA_JSON_H
 
+#include "data/grammar.h"
 #include <k3/err.h>
 #include <jv.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { K3_JSON_DEPTH = 64 };
 
 /*
  * One step through a document.  path is the array of keys and positions that leads to
@@ -30,10 +29,7 @@ struct k3_json {
 	const char *name;		/* borrowed: what errors call the text */
 	k3_json_event *event;
 	void *arg;
-	uint64_t offset;		/* bytes seen so far */
-	uint32_t depth;			/* of containers that are open */
-	bool string, escape;		/* the next byte is inside a string, behind a \ */
-	bool done;			/* the one value of the document is complete */
+	struct k3_grammar grammar;
 };
 
 /*

@@ -59,7 +59,7 @@ struct reader {
 
 /* "FILE: tensor NAME: " and the complaint about the tensor that is being described. */
 #define COMPLAIN(r, err, fmt, ...) \
-	k3_fail(err, K3_EDATA, "%s: tensor %s: " fmt, (r)->path, \
+	k3_fail(err, K3_EDATA, "%s: tensor %.200s: " fmt, (r)->path, \
 		(r)->st->names.data + (r)->now.name, __VA_ARGS__)
 
 /* Bytes an element, or 0 for a type that the format does not know. */
@@ -182,7 +182,7 @@ static int take_field(struct reader *r, jv path, int n, jv leaf, struct k3_err *
 	else if (k3_json_is(field, "data_offsets"))
 		rc = take_offset(r, at, leaf, err);
 	else if (jv_get_kind(field) == JV_KIND_STRING)
-		rc = COMPLAIN(r, err, "unknown field %s", jv_string_value(field));
+		rc = COMPLAIN(r, err, "unknown field %.60s", jv_string_value(field));
 	else
 		rc = COMPLAIN(r, err, "is described by %s", "a list");
 	jv_free(field);
@@ -279,11 +279,11 @@ static int check_places(const char *path, struct k3_st *st, struct k3_err *err)
 		t = &st->tensor[i];
 		if (t->begin > at)
 			return k3_fail(err, K3_EDATA, "%s: a hole of %" PRIu64 " bytes in front of "
-				       "tensor %s at offset %" PRIu64, path, t->begin - at,
+				       "tensor %.200s at offset %" PRIu64, path, t->begin - at,
 				       names + t->name, t->begin);
 		if (t->begin < at)
-			return k3_fail(err, K3_EDATA, "%s: tensor %s at offset %" PRIu64
-				       " overlaps tensor %s", path, names + t->name, t->begin,
+			return k3_fail(err, K3_EDATA, "%s: tensor %.200s at offset %" PRIu64
+				       " overlaps tensor %.200s", path, names + t->name, t->begin,
 				       names + t[-1].name);
 		at = t->end;
 	}
@@ -326,7 +326,7 @@ static int check_names(const char *path, const struct k3_st *st, struct k3_err *
 		qsort(h, st->count, sizeof *h, by_hash);
 	for (size_t i = 1; i < st->count && !rc; i++)
 		if (h[i].hash == h[i - 1].hash)
-			rc = k3_fail(err, K3_EDATA, "%s: tensor %s is there twice", path,
+			rc = k3_fail(err, K3_EDATA, "%s: tensor %.200s is there twice", path,
 				     h[i].name);
 	free(h);
 	return rc;

@@ -3,8 +3,8 @@
 #include "sys/each.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 enum { MAX_THREADS = 16 };
 
@@ -28,8 +28,8 @@ static void *run(void *arg)
 void k3_each(size_t count, void (*work)(void *arg, size_t i), void *arg)
 {
 	struct pool p = { work, arg, count, 0 };
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	size_t want = cpus < 1 ? 1 : (size_t)cpus;
+	cpu_set_t cpus;
+	size_t want = sched_getaffinity(0, sizeof cpus, &cpus) ? 1 : (size_t)CPU_COUNT(&cpus);
 	pthread_t thread[MAX_THREADS];
 	size_t n = 0;
 

@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 /*
- * Calls work(arg, i) once for every i below count, on at most as many threads as there are
- * processors, and returns when all calls have returned.  The order is not defined;
+ * Calls work(arg, i) once for every i below count, on as many threads as this process may
+ * have processors (16 at most), and returns when all calls have returned.  The order is not defined;
  * what a call finds out it leaves in a place of its own.  Fewer threads than wished for
  * do the same work.
  */

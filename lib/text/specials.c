@@ -195,8 +195,8 @@ static int complete(struct reading *r, struct k3_err *err)
 		if (sp->text)
 			continue;
 		if (r->known[i])
-			return k3_fail(err, K3_EDATA, "%s: " TABLE ": id %" PRIu32 " has no content",
-				       r->path, s->first + (uint32_t)i);
+			return k3_fail(err, K3_EDATA, "%s: " TABLE ": id %" PRIu32
+				       " has no content", r->path, s->first + (uint32_t)i);
 		n = asprintf(&sp->text, "<|reserved_token_%" PRIu32 "|>", s->first + (uint32_t)i);
 		if (n < 0) {
 			sp->text = NULL;

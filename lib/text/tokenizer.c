@@ -175,7 +175,7 @@ int k3_tokenizer_encode(const struct k3_tokenizer *t, const void *text, size_t n
 
 	/* so that no count or place can exceed 32 bits: an id takes a byte at least */
 	if (n > UINT32_MAX - ids->count)
-		return k3_fail(err, K3_EDATA, "a text of %zu bytes is too long: the limit is 4 GiB", n);
+		return k3_fail(err, K3_EDATA, "a text of %zu bytes is longer than 4 GiB", n);
 	for (; n && !rc; p += len, n -= len) {
 		len = k3i_split_section(p, n, &left);
 		rc = encode_section(&e, p, len, err);

@@ -12,28 +12,30 @@ if [ -z "$python" ]; then
 	exit 0
 fi
 
-# tiny DIR [OPTION...]: a checkpoint of 3 layers and 200 KB, with 3 shards
+# tiny DIR [OPTION...]: a checkpoint of 9 layers and some 300 KB, in 3 shards
 tiny() {
 	dir=$1
 	shift
-	"$python" "$top/tests/reference/k3make.py" "$dir" --set hidden_size=32 --set num_hidden_layers=3 \
+	"$python" "$top/tests/reference/k3make.py" "$dir" --set hidden_size=32 \
 		--set vocab_size=64 --set intermediate_size=48 --set num_experts=3 \
 		--set num_experts_per_token=2 --set routed_expert_hidden_size=32 --set q_lora_rank=16 \
 		--set kv_lora_rank=16 --set bos_token_id=1 --set eos_token_id=2 --set pad_token_id=3 "$@"
 }
 
 # edit FILE CODE: changes a shard by Python code that sees head (a dict), data (a bytearray)
-# and may set text, the bytes of the header, and length, what the file says of them
+# and may set text, the bytes of the header, and length, what the file says of them; without a
+# change it writes what was there
 edit() {
 	"$python" - "$1" "$2" <<'EOF'
 import json, struct, sys
 path, code = sys.argv[1:]
 raw = open(path, 'rb').read()
 length = struct.unpack('<Q', raw[:8])[0]
-v = dict(head=json.loads(raw[8:8 + length]), data=bytearray(raw[8 + length:]), text=None, length=None, json=json)
+v = dict(head=json.loads(raw[8:8 + length]), data=bytearray(raw[8 + length:]), text=None, length=None, json=json,
+         dump=lambda h: json.dumps(h, separators=(',', ':')).encode(), pad=lambda t: t + b' ' * (-len(t) % 8))
 v['names'] = list(v['head'])
 exec(code, v)
-text = v['text'] if v['text'] is not None else json.dumps(v['head']).encode()
+text = v['text'] if v['text'] is not None else v['pad'](v['dump'](v['head']))
 length = v['length'] if v['length'] is not None else len(text)
 open(path, 'wb').write(struct.pack('<Q', length) + text + bytes(v['data']))
 EOF

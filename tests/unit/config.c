@@ -242,7 +242,7 @@ static void broken_text(void)
 	static const char *const bad[][2] = {
 		{ "", "empty" }, { "   \n", "empty" }, { "{", "JSON" }, { "[]", "not an object" },
 		{ "7", "not an object" }, { "null", "not an object" }, { "{} {}", "something follows" },
-		{ "{\"model_type\":nan}", "model_type" }, { "{\"model_type\":1,}", "JSON" },
+		{ "{\"model_type\":nan}", "JSON" }, { "{\"model_type\":1,}", "JSON" },
 		{ "{\"a\":1,\"a\":2}", "\"a\" is given twice" },
 		{ "{\"x\":{\"a\":1,\"b\":[],\"a\":2}}", "\"a\" is given twice" },
 		{ "{\"x\":{\"a\":1},\"x\":{\"b\":2}}", "\"x\" is given twice" },

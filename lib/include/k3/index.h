@@ -185,6 +185,7 @@ struct k3_census {
 	uint32_t missing_shards;
 };
 
+/* Counts all of it: some milliseconds for a large model. */
 K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
 
 /*
@@ -197,6 +198,7 @@ K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
  */
 K3_API K3_NODISCARD int k3_index_add_sums(struct k3_index **ix, struct k3_err *err);
 
+/* Was the index made or last written with sums? */
 K3_API bool k3_index_has_sums(const struct k3_index *ix);
 
 /*
