@@ -129,7 +129,7 @@ replica: all
 
 # Pages and texts name what they tell of; installed, it lies elsewhere.
 PLACES = sed -e 's|share/demo|$(datadir)/k3/demo|g; s|scripts/k3npy.py|$(datadir)/k3/k3npy.py|g' \
-	-e 's|^\.Os k3$$|.Os k3 $(VERSION)|'
+	-e 's|^\.Os$$|.Os k3 $(VERSION)|'
 bin := '$(DESTDIR)$(bindir)'
 lib := '$(DESTDIR)$(libdir)'
 include := '$(DESTDIR)$(includedir)/k3'
@@ -158,7 +158,8 @@ uninstall:
 	for page in $(PAGES); do rm -f $(man)/man"$${page##*.}/$${page##*/}"; done
 
 installcheck:
-	bindir=$(bin) libdir=$(lib) includedir='$(DESTDIR)$(includedir)' demo=$(data)/demo mandir=$(man) \
+	bindir=$(bin) libdir=$(lib) includedir='$(DESTDIR)$(includedir)' demo=$(data)/demo \
+		mandir=$(man) SAN_FLAGS='$(SAN_FLAGS)' \
 		sh tests/installcheck '$(CC)' '$(VERSION)'
 
 clean:
