@@ -1,0 +1,99 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# mutate.sh [PATTERN] - do the tests notice when a trap is sprung?
+#
+# Takes the lines of tests/long/mutants one by one (those whose heading matches PATTERN, an
+# extended regular expression): changes one file of lib/ in a copy of the tree, builds there, and
+# demands that one of the named tests fails.  Run from the top of the tree; some minutes.
+set -u
+pattern=${1:-.}
+top=$(pwd)
+table=$top/tests/long/mutants
+copy=$(mktemp -d "${TMPDIR:-/tmp}/k3mutate.XXXXXX") || exit 1
+trap 'rm -rf "$copy"' EXIT
+trap 'exit 1' HUP INT TERM
+n=0 failures=0
+
+# ok STATUS TEXT
+ok() {
+	n=$((n + 1))
+	if [ "$1" -eq 0 ]; then
+		echo "ok $n - $2"
+	else
+		echo "not ok $n - $2"
+		failures=$((failures + 1))
+	fi
+}
+
+# test_in_copy TEST: builds what it needs and runs it; 0 if it passes, 1 if not, 2 if not built
+test_in_copy() {
+	case $1 in
+	unit/*) target=build/$1 run=$target ;;
+	*) target=all run=tests/$1 ;;
+	esac
+	make -s -C "$copy" CFLAGS=-O1 "$target" >"$copy/make.log" 2>&1 || return 2
+	(cd "$copy" && K3_BUILD=$copy/build timeout 300 sh tests/run "$run") \
+		</dev/null >"$copy/test.log" 2>&1 || return 1
+}
+
+# spring: applies the collected lines of sed and runs the tests
+spring() {
+	[ -n "$what" ] || return 0
+	sed -f "$copy/sed" "$top/$file" >"$copy/$file"
+	if cmp -s "$top/$file" "$copy/$file"; then
+		ok 1 "$what: the lines of sed change nothing in $file"
+		what=
+		return
+	fi
+	red=
+	for t in $tests; do
+		test_in_copy "$t"
+		case $? in
+		1) red=$t && break ;;
+		2) red=broken && break ;;
+		esac
+	done
+	cp "$top/$file" "$copy/$file"
+	if [ "$red" = broken ]; then
+		ok 1 "$what: does not compile"
+		sed 's/^/# /' "$copy/make.log" | head -5
+	elif [ -z "$red" ]; then
+		ok 1 "$what: no test of $tests notices"
+	else
+		ok 0 "$what: $red"
+	fi
+	what=
+}
+
+for part in Makefile VERSION cmd tests scripts share man; do
+	ln -s "$top/$part" "$copy/$part"
+done
+cp -R "$top/lib" "$copy/lib"
+
+# all of them must pass before anything is changed
+for t in $(sed -n 's/^[TN].* | .* | \(.*\) | .*/\1/p' "$table" | tr ' ' '\n' | sort -u); do
+	test_in_copy "$t"
+	status=$?
+	ok $status "without a change: $t"
+	[ $status -eq 0 ] || tail -3 "$copy/make.log" "$copy/test.log" | sed 's/^/# /'
+done
+
+what=
+while IFS= read -r line; do
+	case $line in
+	'#'* | '') ;;
+	'	'*) printf '%s\n' "${line#	}" >>"$copy/sed" ;;
+	*)
+		spring
+		if printf '%s\n' "$line" | grep -Eq -- "$pattern"; then
+			file=$(printf '%s\n' "$line" | awk -F ' [|] ' '{ print $2 }')
+			tests=$(printf '%s\n' "$line" | awk -F ' [|] ' '{ print $3 }')
+			what=$(printf '%s\n' "$line" | awk -F ' [|] ' '{ print $1 ": " $4 }')
+		fi
+		: >"$copy/sed"
+		;;
+	esac
+done <"$table"
+spring
+echo "1..$n"
+[ "$failures" -eq 0 ]
