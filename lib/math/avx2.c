@@ -80,5 +80,47 @@ static inline float v16_sum(v16 v)
 }
 
 #include "math/lanes.h"
+#include "math/code_row.h"
+
+enum { CODE_STREAMS = 1 };
+
+static inline void code_patch_set(struct code_row *r, unsigned char *e)
+{
+	const __m256i *p = (const __m256i *)e;
+	__m256i seven = _mm256_set1_epi8((char)(r->base - CODE_ESCAPE));
+	unsigned lo = (unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(p[0], seven));
+	unsigned hi = (unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(p[1], seven));
+
+	code_patch(r, lo | (uint64_t)hi << 32, e);
+}
+
+/* 32 slots are the lower, or the upper, halves of four v16. */
+static inline void join32(const unsigned char *ep, const unsigned char *smp, __m256 *w)
+{
+	const __m256i top = _mm256_set1_epi8((char)0x80), zero = _mm256_setzero_si256();
+	__m256i e = _mm256_load_si256((const void *)ep), sm = _mm256_loadu_si256((const void *)smp);
+	__m256i high = _mm256_or_si256(_mm256_and_si256(top, sm),
+				       _mm256_andnot_si256(top, _mm256_srli_epi16(e, 1)));
+	__m256i low = _mm256_or_si256(_mm256_and_si256(top, _mm256_slli_epi16(e, 7)),
+				      _mm256_andnot_si256(top, sm));
+	__m256i a = _mm256_unpacklo_epi8(low, high), b = _mm256_unpackhi_epi8(low, high);
+
+	w[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, a));
+	w[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, a));
+	w[2] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, b));
+	w[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, b));
+}
+
+static inline void v16_join(const unsigned char *e, const unsigned char *sm, v16 *w)
+{
+	__m256 lo[4], hi[4];
+
+	join32(e, sm, lo);
+	join32(e + 32, sm + 32, hi);
+	for (int k = 0; k < 4; k++)
+		w[k] = (v16){ lo[k], hi[k] };
+}
+
+#include "math/code_lanes.h"
 
 K3_TABLE(avx2);

@@ -54,5 +54,47 @@ static inline float v16_sum(v16 v)
 }
 
 #include "math/lanes.h"
+#include "math/code_row.h"
+
+enum { CODE_STREAMS = 2 };
+
+/*
+ * In a register: each of the first few escapes is spread over a copy of the exponents and
+ * taken where its bit is; one that is not there has no bit.
+ */
+static inline void code_patch_set(struct code_row *r, unsigned char *p)
+{
+	__m512i e = _mm512_load_si512(p);
+	uint64_t mask = _mm512_cmpeq_epi8_mask(e, _mm512_set1_epi8((char)(r->base - CODE_ESCAPE)));
+	unsigned count = (unsigned)__builtin_popcountll(mask);
+	uint64_t v;
+
+	if (__builtin_expect(count > CODE_FEW || !code_peek(r, count, &v), 0)) {
+		code_patch_any(r, mask, p);
+		return;
+	}
+	r->at += count;
+	UNROLL
+	for (int i = 0; i < CODE_FEW; i++, mask &= mask - 1, v >>= 4)
+		e = _mm512_mask_set1_epi8(e, mask & -mask, (char)r->far[v & 15]);
+	_mm512_store_si512(p, e);
+}
+
+static inline void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
+{
+	const __m512i top = _mm512_set1_epi8((char)0x80), zero = _mm512_setzero_si512();
+	__m512i e = _mm512_load_si512(ep), sm = _mm512_loadu_si512(smp);
+	/* bit by bit from the second where top is set, else from the third: 0xca */
+	__m512i high = _mm512_ternarylogic_epi32(top, sm, _mm512_srli_epi16(e, 1), 0xca);
+	__m512i low = _mm512_ternarylogic_epi32(top, _mm512_slli_epi16(e, 7), sm, 0xca);
+	__m512i a = _mm512_unpacklo_epi8(low, high), b = _mm512_unpackhi_epi8(low, high);
+
+	w[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, a));
+	w[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, a));
+	w[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, b));
+	w[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, b));
+}
+
+#include "math/code_lanes.h"
 
 K3_TABLE(avx512);

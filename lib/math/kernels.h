@@ -38,6 +38,13 @@ struct k3_kernels {
 	void (*rows_mxfp4)(const void *codes, const void *scales, size_t rows, size_t n,
 			   const float *const *x, size_t count, float *const *y);
 
+	/*
+	 * The same for rows first to first + rows of a coded block (math/code.h): the bits of
+	 * rows_bf16 on what was coded.
+	 */
+	void (*rows_coded)(const void *block, size_t first, size_t rows, const float *const *x,
+			   size_t count, float *const *y);
+
 	/* y[i] = fma(a, x[i], y[i]) */
 	void (*axpy)(float a, const float *x, size_t n, float *y);
 	void (*axpy_bf16)(float a, const void *x, size_t n, float *y);

@@ -297,7 +297,7 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 #define K3_TABLE(set)							\
 	const struct k3_kernels k3_kernels_##set = {			\
 		.name = #set, .dot = dot, .rows_bf16 = rows_bf16,	\
-		.rows_mxfp4 = rows_mxfp4, .axpy = axpy, .axpy_bf16 = axpy_bf16, \
+		.rows_mxfp4 = rows_mxfp4, .rows_coded = rows_coded, .axpy = axpy, .axpy_bf16 = axpy_bf16, \
 		.muladd = muladd, .widen_bf16 = widen_bf16, .kda_step = kda_step, \
 		.exp = exp_n, .sigmoid = sigmoid_n, .silu = silu_n, .situ = situ_n, \
 	}

@@ -89,5 +89,44 @@ static inline float v16_sum(v16 v)
 }
 
 #include "math/lanes.h"
+#include "math/code_row.h"
+
+enum { CODE_STREAMS = 1 };
+
+/* A bit for each of 64 bytes that is v: each byte keeps its own bit, and neighbours are added. */
+static inline uint64_t equal64(const unsigned char *p, unsigned char v)
+{
+	static const uint8_t bit[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+	uint8x16_t bits = vld1q_u8(bit), value = vdupq_n_u8(v), m[4], sum;
+
+	for (int i = 0; i < 4; i++)
+		m[i] = vandq_u8(vceqq_u8(vld1q_u8(p + 16 * i), value), bits);
+	sum = vpaddq_u8(vpaddq_u8(m[0], m[1]), vpaddq_u8(m[2], m[3]));
+	return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
+}
+
+static inline void code_patch_set(struct code_row *r, unsigned char *e)
+{
+	code_patch(r, equal64(e, (unsigned char)(r->base - CODE_ESCAPE)), e);
+}
+
+/* 16 slots are four floats of each of four v16. */
+static inline void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
+{
+	for (int i = 0; i < 4; i++) {
+		uint8x16_t e = vld1q_u8(ep + 16 * i), sm = vld1q_u8(smp + 16 * i);
+		/* shift right and insert: what is above the seven bits stays */
+		uint8x16_t high = vsriq_n_u8(sm, e, 1), low = vsliq_n_u8(sm, e, 7);
+		uint16x8_t a = vreinterpretq_u16_u8(vzip1q_u8(low, high));
+		uint16x8_t b = vreinterpretq_u16_u8(vzip2q_u8(low, high));
+
+		w[0].q[i] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(a), 16));
+		w[1].q[i] = vreinterpretq_f32_u32(vshll_high_n_u16(a, 16));
+		w[2].q[i] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(b), 16));
+		w[3].q[i] = vreinterpretq_f32_u32(vshll_high_n_u16(b, 16));
+	}
+}
+
+#include "math/code_lanes.h"
 
 K3_TABLE(neon);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* portable.c - the kernels in plain C: what every other instruction set must equal. */
+#include "math/code_row.h"
 #include "math/elementwise.h"
 
 enum { LANES = 16, GROUP = 32 };
@@ -90,11 +91,41 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 			y[v][r] = dot_mxfp4(c, s, x[v], n);
 }
 
+/* Chunks are whole lanes but for the last. */
+static float dot_coded(struct code_row r, const float *x, size_t n)
+{
+	float lane[LANES] = { 0 }, w[CODE_CHUNK];
+
+	for (size_t k; n; n -= k, x += k) {
+		if (n >= CODE_CHUNK)
+			code_chunk(code_patch_plain, &r, CODE_WIDE, k = CODE_CHUNK, w);
+		else
+			code_chunk(code_patch_plain, &r, CODE_NARROW, k = n < CODE_TAIL ? n : CODE_TAIL,
+				   w);
+		for (size_t i = 0; i < k; i++)
+			lane[i % LANES] = k3_fma(w[i], x[i], lane[i % LANES]);
+	}
+	return fold_lanes(lane);
+}
+
+static void rows_coded(const void *block, size_t first, size_t rows, const float *const *x,
+		       size_t count, float *const *y)
+{
+	struct k3_code c = k3_code_view(block);
+
+	if (c.raw)
+		rows_bf16(c.body + first * c.row_size, rows, c.cols, x, count, y);
+	for (size_t r = 0; r < rows && !c.raw; r++)
+		for (size_t v = 0; v < count; v++)
+			y[v][r] = dot_coded(code_row(&c, first + r), x[v], c.cols);
+}
+
 const struct k3_kernels k3_kernels_portable = {
 	.name = "portable",
 	.dot = dot,
 	.rows_bf16 = rows_bf16,
 	.rows_mxfp4 = rows_mxfp4,
+	.rows_coded = rows_coded,
 	.axpy = axpy,
 	.axpy_bf16 = axpy_bf16,
 	.muladd = muladd,
