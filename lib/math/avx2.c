@@ -82,8 +82,6 @@ static inline float v16_sum(v16 v)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-enum { CODE_STREAMS = 1 };
-
 static inline void code_patch_set(struct code_row *r, unsigned char *e)
 {
 	const __m256i *p = (const __m256i *)e;
@@ -121,6 +119,7 @@ static inline void v16_join(const unsigned char *e, const unsigned char *sm, v16
 		w[k] = (v16){ lo[k], hi[k] };
 }
 
+#include "math/code_memory.h"
 #include "math/code_lanes.h"
 
 K3_TABLE(avx2);

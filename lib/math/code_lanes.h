@@ -2,15 +2,16 @@
 /*
  * math/code_lanes.h - products of coded rows, on top of math/lanes.h.
  *
- * An including file defines three things more:
+ * An including file defines more:
  *
- *	code_patch_set(r, e)	puts escapes into 64 exponents: a code_patch_fn
- *	v16_join(e, sm, w)	64 exponents, and signs and mantissas, in the order of slots,
- *				to four v16 of weights in order
+ *	code_patch_set(r, e)	puts escapes into 64 exponents in memory: a code_patch_fn
  *	CODE_STREAMS		rows that are read side by side
- *
- * The exponents of a chunk are made in memory, then put together with the rest of the
- * weights in registers, so that the scalar work on escapes is hidden by the vectors' work.
+ *	code_begin(r, first, steps, e)
+ *				prepares so many steps of the wide chunk at r->body, and may use
+ *				CODE_MEMORY bytes at e, aligned to 64
+ *	v16_step(r, first, step, e, w)
+ *				four v16 with the weights of a step; those that were prepared
+ *				come in order, each once
  */
 #ifndef K3_MATH_CODE_LANES_H
 #define K3_MATH_CODE_LANES_H
@@ -19,23 +20,22 @@
 
 /* ---- one vector ---- */
 
-enum { AHEAD = 2 * (CODE_CHUNK + CODE_PLANES * CODE_WIDE) };	/* bytes to fetch ahead */
+/* Bytes of a wide chunk, and what is fetched ahead of their use in a row. */
+enum { CHUNK_SIZE = CODE_CHUNK + CODE_PLANES * CODE_WIDE, AHEAD = 4 / CODE_STREAMS * CHUNK_SIZE };
 
 static inline __attribute__((always_inline))
-v16 code_dot_chunk(struct code_row *r, const unsigned char *e, const float *x, v16 acc)
+v16 code_dot_step(struct code_row *r, unsigned step, const unsigned char *e, const float *x,
+		  v16 acc)
 {
-	const unsigned char *sm = r->body + CODE_PLANES * CODE_WIDE;
+	v16 w[4];
 
+	__builtin_prefetch(r->body + AHEAD + step * CODE_WIDE);
+	if (step < CODE_PLANES)
+		__builtin_prefetch(r->body + AHEAD + CODE_CHUNK + step * CODE_WIDE);
+	v16_step(r, 0, step, e, w);
 	UNROLL
-	for (size_t s = 0; s < CODE_STEPS; s++) {
-		v16 w[4];
-
-		v16_join(e + s * CODE_STRIDE, sm + s * CODE_WIDE, w);
-		UNROLL
-		for (size_t k = 0; k < 4; k++)
-			acc = v16_fma(w[k], v16_load(x + s * CODE_WIDE + k * LANES), acc);
-	}
-	r->body = sm + CODE_CHUNK;
+	for (size_t k = 0; k < 4; k++)
+		acc = v16_fma(w[k], v16_load(x + step * CODE_WIDE + k * LANES), acc);
 	return acc;
 }
 
@@ -75,14 +75,17 @@ void stream_coded(const struct k3_code *c, size_t row, size_t rows, const float 
 	}
 	for (; i + CODE_CHUNK <= c->cols; i += CODE_CHUNK) {
 		UNROLL
-		for (size_t r = 0; r < rows; r++) {
-			for (size_t k = 0; k < CODE_CHUNK + CODE_PLANES * CODE_WIDE; k += 64)
-				__builtin_prefetch(at[r].body + AHEAD + k);
-			code_exponents(code_patch_set, &at[r], CODE_WIDE, 0, CODE_STEPS, e[r]);
+		for (size_t r = 0; r < rows; r++)
+			code_begin(&at[r], 0, CODE_STEPS, e[r]);
+		UNROLL
+		for (unsigned s = 0; s < CODE_STEPS; s++) {
+			UNROLL
+			for (size_t r = 0; r < rows; r++)
+				acc[r] = code_dot_step(&at[r], s, e[r], x + i, acc[r]);
 		}
 		UNROLL
 		for (size_t r = 0; r < rows; r++)
-			acc[r] = code_dot_chunk(&at[r], e[r], x + i, acc[r]);
+			at[r].body += CHUNK_SIZE;
 	}
 	UNROLL
 	for (size_t r = 0; r < rows; r++)
@@ -99,6 +102,23 @@ struct coded_rows {
 	float (*last)[LANES];			/* DEEP: what is behind the whole lanes */
 };
 
+static inline __attribute__((always_inline))
+void widen_half(struct code_row *r, unsigned first, float *out)
+{
+	_Alignas(64) unsigned char e[CODE_MEMORY];
+
+	code_begin(r, first, CODE_STEPS / 2, e);
+	UNROLL
+	for (unsigned s = 0; s < CODE_STEPS / 2; s++) {
+		v16 w[4];
+
+		v16_step(r, first, first + s, e, w);
+		UNROLL
+		for (size_t k = 0; k < 4; k++)
+			v16_store(out + s * CODE_WIDE + k * LANES, w[k]);
+	}
+}
+
 /* A widen_fn: pieces of a row come in order. */
 static void widen_row_coded(const void *w, const void *none, size_t n, size_t row, size_t at,
 			    size_t k, float *out)
@@ -106,7 +126,6 @@ static void widen_row_coded(const void *w, const void *none, size_t n, size_t ro
 	const struct coded_rows *c = w;
 	struct code_row *r = &c->at[row % DEEP];
 	float *last = c->last[row % DEEP];
-	_Alignas(64) unsigned char e[CODE_MEMORY / 2];
 
 	(void)none;
 	if (!at)
@@ -114,20 +133,15 @@ static void widen_row_coded(const void *w, const void *none, size_t n, size_t ro
 	if (at % STEP) {
 		memcpy(out, last, k * sizeof *out);
 	} else if (at < n / CODE_CHUNK * CODE_CHUNK) {
-		unsigned half = at % CODE_CHUNK ? CODE_STEPS / 2 : 0;
-		const unsigned char *sm = r->body + CODE_PLANES * CODE_WIDE + at % CODE_CHUNK;
+		bool second = at % CODE_CHUNK;
 
-		code_exponents(code_patch_set, r, CODE_WIDE, half, CODE_STEPS / 2, e);
-		for (size_t s = 0; s < CODE_STEPS / 2; s++) {
-			v16 v[4];
-
-			v16_join(e + s * CODE_STRIDE, sm + s * CODE_WIDE, v);
-			UNROLL
-			for (size_t i = 0; i < 4; i++)
-				v16_store(out + s * CODE_WIDE + i * LANES, v[i]);
-		}
-		if (half)
-			r->body = sm + STEP;
+		/* steps are constants in each, as some instructions want their shifts */
+		if (second)
+			widen_half(r, CODE_STEPS / 2, out);
+		else
+			widen_half(r, 0, out);
+		if (second)
+			r->body += CHUNK_SIZE;
 	} else {
 		float end[STEP];
 		size_t m = n - at < STEP ? n - at : STEP;

@@ -91,8 +91,6 @@ static inline float v16_sum(v16 v)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-enum { CODE_STREAMS = 1 };
-
 /* A bit for each of 64 bytes that is v: each byte keeps its own bit, and neighbours are added. */
 static inline uint64_t equal64(const unsigned char *p, unsigned char v)
 {
@@ -127,6 +125,7 @@ static inline void v16_join(const unsigned char *ep, const unsigned char *smp, v
 	}
 }
 
+#include "math/code_memory.h"
 #include "math/code_lanes.h"
 
 K3_TABLE(neon);
