@@ -9,7 +9,7 @@
  * its base; zeros up to a multiple of 64; the rows; the escapes; CODE_SLACK zeros.  A raw
  * block: the head and the weights.
  */
-enum { HEAD = 64, VERSION = 1, CODED = 1, ENTRY = 5 };
+enum { HEAD = 64, VERSION = 1, RAW = 0, CODED = 1, ENTRY = 5 };
 
 #define MOST_WEIGHTS ((uint64_t)1 << 30)
 
@@ -41,7 +41,7 @@ struct k3_code k3_code_view(const void *block)
 {
 	const unsigned char *p = block;
 	struct k3_code c = { .rows = k3_get32(p + 8), .cols = k3_get32(p + 12),
-			     .size = k3_get32(p + 16), .raw = p[6] != CODED };
+			     .size = k3_get32(p + 16), .raw = p[6] == RAW };
 
 	c.row_table = p + HEAD;
 	c.row_size = c.raw ? 2 * c.cols : row_size(c.cols);
@@ -79,20 +79,24 @@ static struct code code_of(unsigned e, unsigned base)
 static unsigned char best_base(const unsigned char *w, size_t cols, size_t *nibbles)
 {
 	uint32_t count[256] = { 0 };
-	unsigned char best = 0;
+	unsigned char best = 0, present[256];
+	unsigned kinds = 0;
 
 	for (size_t i = 0; i < cols; i++)
 		count[exponent(w + 2 * i)]++;
+	for (unsigned e = 0; e < 256; e++)
+		if (count[e])
+			present[kinds++] = (unsigned char)e;
 	*nibbles = SIZE_MAX;
 	for (unsigned base = 0; base < 256; base++) {
 		size_t n = 0;
 
-		for (unsigned e = 0; e < 256; e++)
-			if (count[e]) {
-				struct code c = code_of(e, base);
+		for (unsigned k = 0; k < kinds; k++) {
+			struct code c = code_of(present[k], base);
 
-				n += c.near < CODE_ESCAPE ? 0 : count[e] * (c.far == CODE_BYTE ? 3u : 1u);
-			}
+			if (c.near == CODE_ESCAPE)
+				n += (size_t)count[present[k]] * (c.far == CODE_BYTE ? 3 : 1);
+		}
 		if (n < *nibbles) {
 			*nibbles = n;
 			best = (unsigned char)base;
@@ -158,7 +162,7 @@ static size_t lanes_of(size_t n)
 	return n == CODE_CHUNK ? CODE_WIDE : CODE_NARROW;
 }
 
-static size_t put_row(const unsigned char *w, size_t cols, unsigned base, unsigned char *out,
+static void put_row(const unsigned char *w, size_t cols, unsigned base, unsigned char *out,
 		      unsigned char *escapes, size_t at)
 {
 	for (size_t left = cols, n; left; left -= n, w += 2 * n) {
@@ -166,44 +170,175 @@ static size_t put_row(const unsigned char *w, size_t cols, unsigned base, unsign
 		at = put_chunk(w, n, lanes_of(n), base, out, escapes, at);
 		out += n + CODE_PLANES * lanes_of(n);
 	}
-	return at;
+}
+
+static void put_head(unsigned char *p, size_t rows, size_t cols, int kind, size_t size)
+{
+	memset(p, 0, HEAD);
+	memcpy(p, magic, sizeof magic);
+	p[4] = VERSION;
+	p[6] = (unsigned char)kind;
+	k3_put32(p + 8, (uint32_t)rows);
+	k3_put32(p + 12, (uint32_t)cols);
+	k3_put32(p + 16, (uint32_t)size);
+}
+
+/*
+ * Chooses the bases and writes the rows' table; returns the size that the block will
+ * have, or something not smaller than `most` where coding does not pay.
+ */
+static size_t put_table(const unsigned char *w, size_t rows, size_t cols, unsigned char *p,
+			size_t most)
+{
+	size_t size = body_begin(rows) + rows * row_size(cols) + CODE_SLACK, escapes = 0, nibbles;
+
+	if (size >= most)
+		return size;	/* the table might not even fit */
+	memset(p + HEAD, 0, body_begin(rows) - HEAD);
+	for (size_t r = 0; r < rows && size + escapes < most; r++) {
+		unsigned char *entry = p + HEAD + ENTRY * r;
+
+		entry[4] = best_base(w + 2 * r * cols, cols, &nibbles);
+		k3_put32(entry, (uint32_t)escapes);
+		escapes += (nibbles + 1) / 2;
+	}
+	return size + escapes;
 }
 
 size_t k3_code_encode(const void *weights, size_t rows, size_t cols, void *out)
 {
 	const unsigned char *w = weights;
 	unsigned char *p = out, *body, *escapes;
-	size_t raw = k3_code_bound(rows, cols), size, at = 0, nibbles;
+	size_t raw = k3_code_bound(rows, cols), size = put_table(w, rows, cols, p, raw);
 
-	size = body_begin(rows) + rows * row_size(cols) + CODE_SLACK;
-	for (size_t r = 0; r < rows && size < raw; r++) {
-		best_base(w + 2 * r * cols, cols, &nibbles);
-		size += (nibbles + 1) / 2;
-	}
-	memset(p, 0, HEAD);
-	memcpy(p, magic, sizeof magic);
-	p[4] = VERSION;
-	p[6] = size < raw ? CODED : 0;
-	k3_put32(p + 8, (uint32_t)rows);
-	k3_put32(p + 12, (uint32_t)cols);
-	k3_put32(p + 16, (uint32_t)(size < raw ? size : raw));
 	if (size >= raw) {
+		put_head(p, rows, cols, RAW, raw);
 		memcpy(p + HEAD, w, raw - HEAD);
 		return raw;
 	}
+	put_head(p, rows, cols, CODED, size);
 	body = p + body_begin(rows);
 	escapes = body + rows * row_size(cols);
-	memset(p + HEAD, 0, body_begin(rows) - HEAD);
 	for (size_t r = 0; r < rows; r++) {
-		unsigned char base = best_base(w + 2 * r * cols, cols, &nibbles);
+		const unsigned char *entry = p + HEAD + ENTRY * r;
 
-		k3_put32(p + HEAD + ENTRY * r, (uint32_t)(at / 2));
-		p[HEAD + ENTRY * r + 4] = base;
-		at = put_row(w + 2 * r * cols, cols, base, body + r * row_size(cols), escapes, at);
-		at += at % 2;
+		put_row(w + 2 * r * cols, cols, entry[4], body + r * row_size(cols), escapes,
+			2 * (size_t)k3_get32(entry));
 	}
-	memset(escapes + at / 2, 0, CODE_SLACK);
+	memset(p + size - CODE_SLACK, 0, CODE_SLACK);
 	return size;
+}
+
+/* ---- checking ---- */
+
+static bool zero(const unsigned char *p, const unsigned char *end)
+{
+	for (; p < end; p++)
+		if (*p)
+			return false;
+	return true;
+}
+
+/* How many codes of a row are CODE_ESCAPE; SIZE_MAX if there are codes without a weight. */
+static size_t count_escapes(struct code_row r, size_t cols)
+{
+	unsigned char e[CODE_MEMORY], seven = (unsigned char)(r.base - CODE_ESCAPE);
+	size_t count = 0;
+
+	for (size_t left = cols, n, lanes; left; left -= n, r.body += n + CODE_PLANES * lanes) {
+		n = chunk(left);
+		lanes = lanes_of(n);
+		if (lanes == CODE_WIDE)
+			code_near(r.body, CODE_WIDE, 0, CODE_STEPS, r.base, e);
+		else
+			code_near(r.body, CODE_NARROW, 0, CODE_STEPS, r.base, e);
+		for (size_t i = 0; i < n; i += CODE_GROUP) {
+			const unsigned char *group = e + i / CODE_GROUP * CODE_STRIDE;
+			unsigned here = 0;
+
+			for (int k = 0; k < CODE_GROUP; k++)
+				here += group[k] == seven;
+			count += here;
+		}
+		for (size_t i = n; i < CODE_STEPS * lanes; i++)
+			if (e[i / CODE_GROUP * CODE_STRIDE + i % CODE_GROUP] != r.base)
+				return SIZE_MAX;
+	}
+	return count;
+}
+
+/* The escapes of a row must end where those of the next begin. */
+static int check_row(const struct k3_code *c, size_t row, size_t escapes, const char *name,
+		     struct k3_err *err)
+{
+	const unsigned char *entry = c->row_table + ENTRY * row;
+	size_t begin = k3_get32(entry), end = escapes, count, at;
+
+	if (row + 1 < c->rows)
+		end = k3_get32(entry + ENTRY);
+	if (begin > end || end > escapes || (!row && begin))
+		return k3_fail(err, K3_EDATA, "%s: the escapes of row %zu lie at %zu to %zu of %zu bytes",
+			       name, row, begin, end, escapes);
+	count = count_escapes(code_row(c, row), c->cols);
+	if (count == SIZE_MAX)
+		return k3_fail(err, K3_EDATA, "%s: row %zu has codes beyond its %zu columns", name, row,
+			       c->cols);
+	for (at = 2 * begin; count && at < 2 * end; count--)
+		at += code_nibble(c->escapes, at) == CODE_BYTE ? 3 : 1;
+	if (count || (at + 1) / 2 != end || (at % 2 && code_nibble(c->escapes, at)))
+		return k3_fail(err, K3_EDATA, "%s: the escapes of row %zu are not the %zu bytes that "
+			       "its codes ask for", name, row, end - begin);
+	return 0;
+}
+
+static int check_coded(const struct k3_code *c, const unsigned char *p, const char *name,
+		       struct k3_err *err)
+{
+	uint64_t least = body_begin(c->rows) + (uint64_t)c->rows * c->row_size + CODE_SLACK;
+
+	if (c->size < least || c->size >= k3_code_bound(c->rows, c->cols))
+		return k3_fail(err, K3_EDATA, "%s: a coded block of %zu rows of %zu columns cannot "
+			       "have %zu bytes", name, c->rows, c->cols, c->size);
+	if (!zero(c->row_table + ENTRY * c->rows, c->body) ||
+	    !zero(p + c->size - CODE_SLACK, p + c->size))
+		return k3_fail(err, K3_EDATA, "%s: bytes that must be zero are not", name);
+	for (size_t r = 0; r < c->rows; r++) {
+		int rc = check_row(c, r, (size_t)(c->size - least), name, err);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int k3_code_check(const void *block, size_t size, const char *name, struct k3_err *err)
+{
+	const unsigned char *p = block;
+	struct k3_code c;
+
+	if (size < HEAD)
+		return k3_fail(err, K3_EDATA, "%s: %zu bytes are too few for a block of weights", name,
+			       size);
+	if (memcmp(p, magic, sizeof magic))
+		return k3_fail(err, K3_EDATA, "%s: not a block of weights", name);
+	if (p[4] != VERSION || p[5])
+		return k3_fail(err, K3_EDATA, "%s: a block of version %u; this program reads version %d",
+			       name, p[4] | p[5] << 8, VERSION);
+	if (p[6] > CODED || p[7] || !zero(p + 20, p + HEAD))
+		return k3_fail(err, K3_EDATA, "%s: the head of a block has unknown marks", name);
+	if (!k3_code_bound(k3_get32(p + 8), k3_get32(p + 12)))
+		return k3_fail(err, K3_EDATA, "%s: a block of %u rows of %u columns cannot be", name,
+			       (unsigned)k3_get32(p + 8), (unsigned)k3_get32(p + 12));
+	c = k3_code_view(block);
+	if (c.size != size)
+		return k3_fail(err, K3_EDATA, "%s: a block of %zu bytes where there are %zu", name,
+			       c.size, size);
+	if (!c.raw)
+		return check_coded(&c, p, name, err);
+	if (size != k3_code_bound(c.rows, c.cols))
+		return k3_fail(err, K3_EDATA, "%s: a raw block of %zu rows of %zu columns cannot have "
+			       "%zu bytes", name, c.rows, c.cols, size);
+	return 0;
 }
 
 /* ---- decoding ---- */

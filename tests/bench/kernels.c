@@ -7,6 +7,7 @@
  * Weights come from memory (256 MB a thread are walked through), as they do when a
  * model is resident.  Every figure is the best of several rounds of all threads together.
  */
+#include "math/code.h"
 #include "math/kernels.h"
 #include "../unit/rng.h"
 
@@ -17,6 +18,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +32,8 @@ struct job {
 	const struct k3_kernels *math;
 	unsigned char *area;		/* AREA bytes of weights */
 	unsigned char *scales;
+	unsigned char *coded;		/* the same weights in coded blocks, coded_step apart */
+	size_t coded_step;
 	float *x[VECS], *y[VECS];
 	size_t vecs;
 	double work;			/* bytes or operations of one call */
@@ -79,6 +83,19 @@ static void bf16(struct job *j)
 	for (size_t at = 0; at + block <= area; at += block) {
 		j->math->rows_bf16(j->area + at, rows, COLS, (const float *const *)j->x, j->vecs,
 				   j->y);
+		j->work += (double)block;
+	}
+}
+
+/* Counted as the bf16 bytes that the blocks stand for. */
+static void coded(struct job *j)
+{
+	size_t rows = BLOCK / 2 / COLS, block = rows * COLS * 2;
+
+	j->work = 0;
+	for (size_t at = 0; at + j->coded_step <= AREA; at += j->coded_step) {
+		j->math->rows_coded(j->coded + at, 0, rows, (const float *const *)j->x, j->vecs,
+				    j->y);
 		j->work += (double)block;
 	}
 }
@@ -261,6 +278,37 @@ static void set_up(struct job *j)
 	}
 }
 
+/* A few blocks of normal weights, coded, over and over. */
+static void set_up_coded(struct job *j)
+{
+	enum { DIFFERENT = 8 };
+	size_t rows = BLOCK / 2 / COLS, n = rows * COLS, at;
+	unsigned char *w = malloc(2 * n);
+	struct rng g = { 2 };
+
+	j->coded_step = (k3_code_bound(rows, COLS) * 3 / 4 + 63) / 64 * 64;
+	j->coded = aligned_alloc(1 << 21, AREA);
+	if (!w || !j->coded)
+		exit(1);
+	for (at = 0; at + j->coded_step <= AREA; at += j->coded_step) {
+		if (at >= DIFFERENT * j->coded_step) {
+			memcpy(j->coded + at, j->coded + at - DIFFERENT * j->coded_step, j->coded_step);
+			continue;
+		}
+		for (size_t i = 0; i < n; i++) {
+			float f = (float)(0.02 * rng_normal(&g));
+			uint32_t u;
+
+			memcpy(&u, &f, 4);
+			w[2 * i] = (unsigned char)(u >> 16);
+			w[2 * i + 1] = (unsigned char)(u >> 24);
+		}
+		if (k3_code_encode(w, rows, COLS, j->coded + at) > j->coded_step)
+			exit(1);
+	}
+	free(w);
+}
+
 static void line(const char *set, const char *what, double r, const char *unit, double limit)
 {
 	printf("%-9s %-22s %8.1f %-9s", set, what, r, unit);
@@ -281,8 +329,10 @@ int main(int argc, char **argv)
 		seconds = atof(argv[2]);
 	if (threads < 1 || threads > 64)
 		return 2;
-	for (unsigned i = 0; i < threads; i++)
+	for (unsigned i = 0; i < threads; i++) {
 		set_up(&jobs[i]);
+		set_up_coded(&jobs[i]);
+	}
 	printf("# %u threads; the last column is the share of the machine's limit\n", threads);
 	memory = rate(read_memory, NULL, 1) * 1e-9;
 	flops = peak() * 1e-9;
@@ -291,6 +341,8 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; (m = k3_kernels_at(i)); i++) {
 		line(m->name, "bf16, 1 vector", rate(bf16, m, 1) * 1e-9, "GB/s", memory);
 		line(m->name, "bf16, 16 vectors", rate(bf16, m, 16) * 16e-9, "GFLOP/s", flops);
+		line(m->name, "coded, 1 vector", rate(coded, m, 1) * 1e-9, "GB/s bf16", memory);
+		line(m->name, "coded, 16 vectors", rate(coded, m, 16) * 16e-9, "GFLOP/s", flops);
 		line(m->name, "MXFP4, 1 vector", rate(mxfp4, m, 1) * 1e-9, "GB/s", memory);
 		line(m->name, "MXFP4, 16 vectors", rate(mxfp4, m, 16) * 16e-9 * 4 * 16 / 17, "GFLOP/s",
 		     flops);
