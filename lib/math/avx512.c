@@ -56,7 +56,7 @@ static inline float v16_sum(v16 v)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-enum { CODE_STREAMS = 2 };
+enum { CODE_STREAMS = 1 };
 
 static inline uint64_t code_mask(const struct code_row *r, __m512i e)
 {

@@ -20,8 +20,11 @@
 
 /* ---- one vector ---- */
 
-/* Bytes of a wide chunk, and what is fetched ahead of their use in a row. */
-enum { CHUNK_SIZE = CODE_CHUNK + CODE_PLANES * CODE_WIDE, AHEAD = 4 / CODE_STREAMS * CHUNK_SIZE };
+/*
+ * Bytes of a wide chunk, and how far ahead of its use it is fetched: to the second cache,
+ * for the vector nearly fills the first.
+ */
+enum { CHUNK_SIZE = CODE_CHUNK + CODE_PLANES * CODE_WIDE, AHEAD = 8 * CHUNK_SIZE };
 
 static inline __attribute__((always_inline))
 v16 code_dot_step(struct code_row *r, unsigned step, const unsigned char *e, const float *x,
@@ -29,9 +32,9 @@ v16 code_dot_step(struct code_row *r, unsigned step, const unsigned char *e, con
 {
 	v16 w[4];
 
-	__builtin_prefetch(r->body + AHEAD + step * CODE_WIDE);
+	__builtin_prefetch(r->body + AHEAD + step * CODE_WIDE, 0, 2);
 	if (step < CODE_PLANES)
-		__builtin_prefetch(r->body + AHEAD + CODE_CHUNK + step * CODE_WIDE);
+		__builtin_prefetch(r->body + AHEAD + CODE_CHUNK + step * CODE_WIDE, 0, 2);
 	v16_step(r, 0, step, e, w);
 	UNROLL
 	for (size_t k = 0; k < 4; k++)
