@@ -56,8 +56,6 @@ static inline float v16_sum(v16 v)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-enum { CODE_STREAMS = 1 };
-
 static inline uint64_t code_mask(const struct code_row *r, __m512i e)
 {
 	return _mm512_cmpeq_epi8_mask(e, _mm512_set1_epi8((char)(r->base - CODE_ESCAPE)));

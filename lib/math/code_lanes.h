@@ -5,7 +5,6 @@
  * An including file defines more:
  *
  *	code_patch_set(r, e)	puts escapes into 64 exponents in memory: a code_patch_fn
- *	CODE_STREAMS		rows that are read side by side
  *	code_begin(r, first, steps, e)
  *				prepares so many steps of the wide chunk at r->body, and may use
  *				CODE_MEMORY bytes at e, aligned to 64
@@ -60,39 +59,24 @@ static float code_dot_end(struct code_row *r, const float *x, size_t n, v16 acc)
 	return v16_sum(acc);
 }
 
-static inline __attribute__((always_inline))
-void stream_coded(const struct k3_code *c, size_t row, size_t rows, const float *x, float *y)
+static float dot_coded(const struct k3_code *c, size_t row, const float *x)
 {
-	_Alignas(64) unsigned char e[CODE_STREAMS][CODE_MEMORY];
-	struct code_row at[CODE_STREAMS];
-	v16 acc[CODE_STREAMS];
+	_Alignas(64) unsigned char e[CODE_MEMORY];
+	struct code_row r = code_row(c, row);
+	v16 acc = v16_zero();
 	size_t i = 0;
 
-	UNROLL
-	for (size_t r = 0; r < rows; r++) {
-		at[r] = code_row(c, row + r);
-		/* they are read too slowly for the machine to notice that they are read */
-		__builtin_prefetch(at[r].escapes + at[r].at / 2 + 256);
-		__builtin_prefetch(at[r].escapes + at[r].at / 2 + 320);
-		acc[r] = v16_zero();
-	}
+	/* read too slowly for the machine to notice that they are read */
+	__builtin_prefetch(r.escapes + r.at / 2 + 256);
+	__builtin_prefetch(r.escapes + r.at / 2 + 320);
 	for (; i + CODE_CHUNK <= c->cols; i += CODE_CHUNK) {
+		code_begin(&r, 0, CODE_STEPS, e);
 		UNROLL
-		for (size_t r = 0; r < rows; r++)
-			code_begin(&at[r], 0, CODE_STEPS, e[r]);
-		UNROLL
-		for (unsigned s = 0; s < CODE_STEPS; s++) {
-			UNROLL
-			for (size_t r = 0; r < rows; r++)
-				acc[r] = code_dot_step(&at[r], s, e[r], x + i, acc[r]);
-		}
-		UNROLL
-		for (size_t r = 0; r < rows; r++)
-			at[r].body += CHUNK_SIZE;
+		for (unsigned s = 0; s < CODE_STEPS; s++)
+			acc = code_dot_step(&r, s, e, x + i, acc);
+		r.body += CHUNK_SIZE;
 	}
-	UNROLL
-	for (size_t r = 0; r < rows; r++)
-		y[r] = code_dot_end(&at[r], x + i, c->cols - i, acc[r]);
+	return code_dot_end(&r, x + i, c->cols - i, acc);
 }
 
 /* ---- many vectors ---- */
@@ -166,21 +150,16 @@ static void rows_coded(const void *block, size_t first, size_t rows, const float
 	struct code_row at[DEEP];
 	float last[DEEP][LANES];
 	struct coded_rows coded = { &c, first, at, last };
-	size_t v, r;
+	size_t v;
 
 	if (c.raw) {
 		rows_bf16(c.body + first * c.row_size, rows, c.cols, x, count, y);
 		return;
 	}
 	v = tiles(widen_row_coded, &coded, NULL, rows, c.cols, x, count, y);
-	for (size_t u = 0; u < count; u++) {
-		size_t from = u < v ? rows / ROWS * ROWS : 0;
-
-		for (r = from; r + CODE_STREAMS <= rows; r += CODE_STREAMS)
-			stream_coded(&c, first + r, CODE_STREAMS, x[u], y[u] + r);
-		for (; r < rows; r++)
-			stream_coded(&c, first + r, 1, x[u], y[u] + r);
-	}
+	for (size_t u = 0; u < count; u++)
+		for (size_t r = u < v ? rows / ROWS * ROWS : 0; r < rows; r++)
+			y[u][r] = dot_coded(&c, first + r, x[u]);
 }
 
 #endif

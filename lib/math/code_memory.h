@@ -12,8 +12,6 @@
 #ifndef K3_MATH_CODE_MEMORY_H
 #define K3_MATH_CODE_MEMORY_H
 
-enum { CODE_STREAMS = 1 };
-
 static inline void code_begin(struct code_row *r, unsigned first, unsigned steps,
 			      unsigned char *e)
 {
