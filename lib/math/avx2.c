@@ -119,7 +119,6 @@ static inline void v16_join(const unsigned char *e, const unsigned char *sm, v16
 		w[k] = (v16){ lo[k], hi[k] };
 }
 
-#include "math/code_memory.h"
 #include "math/code_lanes.h"
 
 K3_TABLE(avx2);

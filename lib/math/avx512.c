@@ -56,83 +56,22 @@ static inline float v16_sum(v16 v)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-static inline uint64_t code_mask(const struct code_row *r, __m512i e)
-{
-	return _mm512_cmpeq_epi8_mask(e, _mm512_set1_epi8((char)(r->base - CODE_ESCAPE)));
-}
-
 static inline void code_patch_set(struct code_row *r, unsigned char *e)
 {
-	code_patch(r, code_mask(r, _mm512_loadu_si512(e)), e);
+	__m512i seven = _mm512_set1_epi8((char)(r->base - CODE_ESCAPE));
+
+	code_patch(r, _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(e), seven), e);
 }
 
-/* Everything is done in a step's registers. */
-static inline void code_begin(struct code_row *r, unsigned first, unsigned steps,
-			      unsigned char *e)
-{
-	(void)r, (void)first, (void)steps, (void)e;
-}
-
-/* Exponents of a step without escapes: as code_near, 64 at a time. */
-static inline __m512i code_near64(const struct code_row *r, unsigned step)
-{
-	const unsigned char *p = r->body;
-	__m512i two = _mm512_loadu_si512(p + step / 4 * CODE_WIDE);
-	__m512i one = _mm512_loadu_si512(p + 2 * CODE_WIDE);
-
-	two = _mm512_and_si512(_mm512_srli_epi64(two, 2 * (step % 4)), _mm512_set1_epi8(3));
-	one = step < 2 ? _mm512_slli_epi64(one, 2 - step) : _mm512_srli_epi64(one, step - 2);
-	/* 0xf8: the first, or both of the others */
-	two = _mm512_ternarylogic_epi64(two, one, _mm512_set1_epi8(4), 0xf8);
-	return _mm512_sub_epi8(_mm512_set1_epi8((char)r->base), two);
-}
-
-static __attribute__((noinline))
-__m512i code_patch64_any(struct code_row *r, uint64_t mask, __m512i e)
-{
-	unsigned char bytes[CODE_WIDE];
-
-	_mm512_storeu_si512(bytes, e);
-	code_patch_any(r, mask, bytes);
-	return _mm512_loadu_si512(bytes);
-}
-
-/*
- * Each of the first few escapes is spread over a copy of the exponents and taken where
- * its bit is; one that is not there has no bit.
- */
-static inline __m512i code_patch64(struct code_row *r, __m512i e)
-{
-	uint64_t mask = code_mask(r, e), v;
-	unsigned count = (unsigned)__builtin_popcountll(mask);
-
-	if (__builtin_expect(count > CODE_FEW || !code_peek(r, count, &v), 0)) {
-		struct code_row slow = *r;	/* so that r can stay in registers */
-
-		e = code_patch64_any(&slow, mask, e);
-		r->at = slow.at;
-		return e;
-	}
-	r->at += count;
-	UNROLL
-	for (int i = 0; i < CODE_FEW; i++, mask &= mask - 1, v >>= 4)
-		e = _mm512_mask_set1_epi8(e, mask & -mask, (char)r->far[v & 15]);
-	return e;
-}
-
-static inline __attribute__((always_inline))
-void v16_step(struct code_row *r, unsigned first, unsigned step, const unsigned char *memory,
-	      v16 *w)
+static inline void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
 {
 	const __m512i top = _mm512_set1_epi8((char)0x80), zero = _mm512_setzero_si512();
-	__m512i sm = _mm512_loadu_si512(r->body + CODE_PLANES * CODE_WIDE + step * CODE_WIDE);
-	__m512i e = code_patch64(r, code_near64(r, step));
+	__m512i e = _mm512_loadu_si512(ep), sm = _mm512_loadu_si512(smp);
 	/* 0xca: bit by bit from the second where top is set, else from the third */
 	__m512i high = _mm512_ternarylogic_epi32(top, sm, _mm512_srli_epi16(e, 1), 0xca);
 	__m512i low = _mm512_ternarylogic_epi32(top, _mm512_slli_epi16(e, 7), sm, 0xca);
 	__m512i a = _mm512_unpacklo_epi8(low, high), b = _mm512_unpackhi_epi8(low, high);
 
-	(void)first, (void)memory;
 	w[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, a));
 	w[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, a));
 	w[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, b));

@@ -2,15 +2,16 @@
 /*
  * math/code_lanes.h - products of coded rows, on top of math/lanes.h.
  *
- * An including file defines more:
+ * An including file defines two things more:
  *
- *	code_patch_set(r, e)	puts escapes into 64 exponents in memory: a code_patch_fn
- *	code_begin(r, first, steps, e)
- *				prepares so many steps of the wide chunk at r->body, and may use
- *				CODE_MEMORY bytes at e, aligned to 64
- *	v16_step(r, first, step, e, w)
- *				four v16 with the weights of a step; those that were prepared
- *				come in order, each once
+ *	code_patch_set(r, e)	puts escapes into 64 exponents: a code_patch_fn
+ *	v16_join(e, sm, w)	64 exponents, and signs and mantissas, in the order of slots,
+ *				to four v16 of weights in order
+ *
+ * The exponents of a chunk are made in memory, its escapes are put in byte by byte, and only
+ * then the weights are put together in registers.  A load that follows such small stores
+ * at once would wait for them, so the exponents are always one chunk ahead; thus the
+ * scalar work on escapes also goes on beside the vectors' work on weights.
  */
 #ifndef K3_MATH_CODE_LANES_H
 #define K3_MATH_CODE_LANES_H
@@ -26,15 +27,15 @@
 enum { CHUNK_SIZE = CODE_CHUNK + CODE_PLANES * CODE_WIDE, AHEAD = 8 * CHUNK_SIZE };
 
 static inline __attribute__((always_inline))
-v16 code_dot_step(struct code_row *r, unsigned step, const unsigned char *e, const float *x,
-		  v16 acc)
+v16 code_dot_step(const unsigned char *body, unsigned step, const unsigned char *e,
+		  const float *x, v16 acc)
 {
 	v16 w[4];
 
-	__builtin_prefetch(r->body + AHEAD + step * CODE_WIDE, 0, 2);
+	__builtin_prefetch(body + AHEAD + step * CODE_WIDE, 0, 2);
 	if (step < CODE_PLANES)
-		__builtin_prefetch(r->body + AHEAD + CODE_CHUNK + step * CODE_WIDE, 0, 2);
-	v16_step(r, 0, step, e, w);
+		__builtin_prefetch(body + AHEAD + CODE_CHUNK + step * CODE_WIDE, 0, 2);
+	v16_join(e + step * CODE_STRIDE, body + CODE_PLANES * CODE_WIDE + step * CODE_WIDE, w);
 	UNROLL
 	for (size_t k = 0; k < 4; k++)
 		acc = v16_fma(w[k], v16_load(x + step * CODE_WIDE + k * LANES), acc);
@@ -61,22 +62,32 @@ static float code_dot_end(struct code_row *r, const float *x, size_t n, v16 acc)
 
 static float dot_coded(const struct k3_code *c, size_t row, const float *x)
 {
-	_Alignas(64) unsigned char e[CODE_MEMORY];
+	_Alignas(64) unsigned char e[2][CODE_MEMORY];
 	struct code_row r = code_row(c, row);
+	size_t chunks = c->cols / CODE_CHUNK;
 	v16 acc = v16_zero();
-	size_t i = 0;
 
 	/* read too slowly for the machine to notice that they are read */
 	__builtin_prefetch(r.escapes + r.at / 2 + 256);
 	__builtin_prefetch(r.escapes + r.at / 2 + 320);
-	for (; i + CODE_CHUNK <= c->cols; i += CODE_CHUNK) {
-		code_begin(&r, 0, CODE_STEPS, e);
+	if (chunks)
+		code_exponents(code_patch_set, &r, CODE_WIDE, 0, CODE_STEPS, e[0]);
+	for (size_t k = 0; k < chunks; k++) {
+		const unsigned char *now = e[k % 2];
+		unsigned char *next = e[1 - k % 2];
+		bool more = k + 1 < chunks;
+
+		if (more)
+			code_near(r.body + CHUNK_SIZE, CODE_WIDE, 0, CODE_STEPS, r.base, next);
 		UNROLL
-		for (unsigned s = 0; s < CODE_STEPS; s++)
-			acc = code_dot_step(&r, s, e, x + i, acc);
+		for (unsigned s = 0; s < CODE_STEPS; s++) {
+			if (more)
+				code_patch_set(&r, next + s * CODE_STRIDE);
+			acc = code_dot_step(r.body, s, now, x + k * CODE_CHUNK, acc);
+		}
 		r.body += CHUNK_SIZE;
 	}
-	return code_dot_end(&r, x + i, c->cols - i, acc);
+	return code_dot_end(&r, x + chunks * CODE_CHUNK, c->cols % CODE_CHUNK, acc);
 }
 
 /* ---- many vectors ---- */
@@ -89,17 +100,19 @@ struct coded_rows {
 	float (*last)[LANES];			/* DEEP: what is behind the whole lanes */
 };
 
+/* Half of a wide chunk, from step `first`. */
 static inline __attribute__((always_inline))
 void widen_half(struct code_row *r, unsigned first, float *out)
 {
-	_Alignas(64) unsigned char e[CODE_MEMORY];
+	_Alignas(64) unsigned char e[CODE_MEMORY / 2];
+	const unsigned char *sm = r->body + (CODE_PLANES + first) * CODE_WIDE;
 
-	code_begin(r, first, CODE_STEPS / 2, e);
+	code_exponents(code_patch_set, r, CODE_WIDE, first, CODE_STEPS / 2, e);
 	UNROLL
 	for (unsigned s = 0; s < CODE_STEPS / 2; s++) {
 		v16 w[4];
 
-		v16_step(r, first, first + s, e, w);
+		v16_join(e + s * CODE_STRIDE, sm + s * CODE_WIDE, w);
 		UNROLL
 		for (size_t k = 0; k < 4; k++)
 			v16_store(out + s * CODE_WIDE + k * LANES, w[k]);
@@ -120,15 +133,13 @@ static void widen_row_coded(const void *w, const void *none, size_t n, size_t ro
 	if (at % STEP) {
 		memcpy(out, last, k * sizeof *out);
 	} else if (at < n / CODE_CHUNK * CODE_CHUNK) {
-		bool second = at % CODE_CHUNK;
-
-		/* steps are constants in each, as some instructions want their shifts */
-		if (second)
+		/* two calls, for shifts by constants are fastest */
+		if (at % CODE_CHUNK) {
 			widen_half(r, CODE_STEPS / 2, out);
-		else
-			widen_half(r, 0, out);
-		if (second)
 			r->body += CHUNK_SIZE;
+		} else {
+			widen_half(r, 0, out);
+		}
 	} else {
 		float end[STEP];
 		size_t m = n - at < STEP ? n - at : STEP;

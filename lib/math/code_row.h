@@ -140,7 +140,7 @@ static inline void code_patch_any(struct code_row *r, uint64_t mask, unsigned ch
 }
 
 /* Escapes that are put in whether they are there or not: branches would be mispredicted. */
-enum { CODE_FEW = 3 };
+enum { CODE_FEW = 2 };
 
 /* The same, fast where they are few and short.  e[64] is written too. */
 static inline void code_patch(struct code_row *r, uint64_t mask, unsigned char *e)

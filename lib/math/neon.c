@@ -125,7 +125,6 @@ static inline void v16_join(const unsigned char *ep, const unsigned char *smp, v
 	}
 }
 
-#include "math/code_memory.h"
 #include "math/code_lanes.h"
 
 K3_TABLE(neon);
