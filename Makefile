@@ -4,7 +4,7 @@
 # make lint         builds with -Werror by gcc and clang, and the checks of sources and pages
 # make install      with prefix=/usr/local, DESTDIR=; uninstall; installcheck
 # SAN=address,undefined builds and tests with sanitizers, apart from the rest.
-# Further, with more tools or time: check-exhaustive, check-tiktoken, replica (see below).
+# Further, with more tools or time: check-exhaustive, check-tiktoken, check-neon, replica (see below).
 VERSION := $(shell cat VERSION)
 SOVERSION := 0
 
@@ -119,6 +119,20 @@ check-exhaustive: tests/long/elementary.c $B/flags
 # Ids against the npm package tiktoken: needs node, and the network the first time.
 check-tiktoken: all
 	tests/reference/tiktoken-check.sh
+
+# The kernels for ARM, on any machine: Debian's gcc-aarch64-linux-gnu and qemu-user.
+.PHONY: check-neon
+NEON_CC ?= aarch64-linux-gnu-gcc
+NEON_RUN ?= qemu-aarch64
+NEON_SRC := $(addprefix lib/math/,code.c kernels.c neon.c portable.c) \
+	$(addprefix lib/sys/,buf.c err.c num.c utf8.c)
+check-neon:
+	@mkdir -p $B/neon
+	for t in sets code math_dot; do \
+		$(NEON_CC) -static $(K3_CPPFLAGS) $(CPPFLAGS) $(filter-out -fsanitize%,$(K3_CFLAGS)) $(CFLAGS) \
+			-O3 -fopenmp-simd -fno-trapping-math -o $B/neon/$$t tests/unit/$$t.c $(NEON_SRC) -lm || exit; \
+	done
+	prove -v -e '$(NEON_RUN)' $B/neon/sets $B/neon/code $B/neon/math_dot
 
 # The full model with holes for data, and its index: sparse files of 1.56 TB under build/.
 replica: all

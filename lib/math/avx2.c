@@ -82,7 +82,8 @@ static inline float v16_sum(v16 v)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-static inline void code_patch_set(struct code_row *r, unsigned char *e)
+static inline __attribute__((always_inline))
+void code_patch_set(struct code_row *r, unsigned char *e)
 {
 	const __m256i *p = (const __m256i *)e;
 	__m256i seven = _mm256_set1_epi8((char)(r->base - CODE_ESCAPE));
@@ -109,7 +110,8 @@ static inline void join32(const unsigned char *ep, const unsigned char *smp, __m
 	w[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, b));
 }
 
-static inline void v16_join(const unsigned char *e, const unsigned char *sm, v16 *w)
+static inline __attribute__((always_inline))
+void v16_join(const unsigned char *e, const unsigned char *sm, v16 *w)
 {
 	__m256 lo[4], hi[4];
 

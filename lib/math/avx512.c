@@ -56,14 +56,16 @@ static inline float v16_sum(v16 v)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-static inline void code_patch_set(struct code_row *r, unsigned char *e)
+static inline __attribute__((always_inline))
+void code_patch_set(struct code_row *r, unsigned char *e)
 {
 	__m512i seven = _mm512_set1_epi8((char)(r->base - CODE_ESCAPE));
 
 	code_patch(r, _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(e), seven), e);
 }
 
-static inline void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
+static inline __attribute__((always_inline))
+void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
 {
 	const __m512i top = _mm512_set1_epi8((char)0x80), zero = _mm512_setzero_si512();
 	__m512i e = _mm512_loadu_si512(ep), sm = _mm512_loadu_si512(smp);

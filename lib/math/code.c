@@ -120,8 +120,11 @@ static void put_code(unsigned char *p, size_t lanes, size_t step, unsigned code)
 	p[2 * lanes] |= (unsigned char)(code >> 2 << step);
 }
 
-/* One chunk of n weights, of steps of `lanes`; returns where the next escape goes. */
-static size_t put_chunk(const unsigned char *w, size_t n, size_t lanes, unsigned base,
+/*
+ * One chunk of n weights, of steps of `lanes`, with the codes of all exponents; returns where
+ * the next escape goes.
+ */
+static size_t put_chunk(const unsigned char *w, size_t n, size_t lanes, const struct code *codes,
 			unsigned char *out, unsigned char *escapes, size_t at)
 {
 	unsigned char *sm = out + CODE_PLANES * lanes;
@@ -136,7 +139,7 @@ static size_t put_chunk(const unsigned char *w, size_t n, size_t lanes, unsigned
 		for (size_t s = 0; s < k; s++) {
 			const unsigned char *p = w + 2 * (i + order[s]);
 			unsigned e = exponent(p);
-			struct code c = code_of(e, base);
+			struct code c = codes[e];
 
 			sm[i + s] = (unsigned char)((p[1] & 0x80) | (p[0] & 0x7f));
 			put_code(out + s, lanes, i / lanes, c.near);
@@ -165,9 +168,13 @@ static size_t lanes_of(size_t n)
 static void put_row(const unsigned char *w, size_t cols, unsigned base, unsigned char *out,
 		      unsigned char *escapes, size_t at)
 {
+	struct code codes[256];
+
+	for (unsigned e = 0; e < 256; e++)
+		codes[e] = code_of(e, base);
 	for (size_t left = cols, n; left; left -= n, w += 2 * n) {
 		n = chunk(left);
-		at = put_chunk(w, n, lanes_of(n), base, out, escapes, at);
+		at = put_chunk(w, n, lanes_of(n), codes, out, escapes, at);
 		out += n + CODE_PLANES * lanes_of(n);
 	}
 }

@@ -143,7 +143,8 @@ static inline void code_patch_any(struct code_row *r, uint64_t mask, unsigned ch
 enum { CODE_FEW = 2 };
 
 /* The same, fast where they are few and short.  e[64] is written too. */
-static inline void code_patch(struct code_row *r, uint64_t mask, unsigned char *e)
+static inline __attribute__((always_inline))
+void code_patch(struct code_row *r, uint64_t mask, unsigned char *e)
 {
 	unsigned count = (unsigned)__builtin_popcountll(mask);
 	uint64_t v;
@@ -193,7 +194,8 @@ void code_chunk(code_patch_fn patch, struct code_row *r, size_t lanes, size_t n,
 }
 
 /* A patch in plain C. */
-static inline void code_patch_plain(struct code_row *r, unsigned char *e)
+static inline __attribute__((always_inline))
+void code_patch_plain(struct code_row *r, unsigned char *e)
 {
 	uint64_t seven = (unsigned char)(r->base - CODE_ESCAPE) * CODE_BYTES, mask = 0;
 	uint64_t low = 0x7f * CODE_BYTES;

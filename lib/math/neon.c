@@ -103,13 +103,15 @@ static inline uint64_t equal64(const unsigned char *p, unsigned char v)
 	return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
 }
 
-static inline void code_patch_set(struct code_row *r, unsigned char *e)
+static inline __attribute__((always_inline))
+void code_patch_set(struct code_row *r, unsigned char *e)
 {
 	code_patch(r, equal64(e, (unsigned char)(r->base - CODE_ESCAPE)), e);
 }
 
 /* 16 slots are four floats of each of four v16. */
-static inline void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
+static inline __attribute__((always_inline))
+void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
 {
 	for (int i = 0; i < 4; i++) {
 		uint8x16_t e = vld1q_u8(ep + 16 * i), sm = vld1q_u8(smp + 16 * i);

@@ -213,6 +213,72 @@ static void test_bytes(void)
 	free(block);
 }
 
+/* A row of a coded block, read as docs/kernels.md has it, a weight at a time. */
+static void read_row(const unsigned char *b, size_t rows, size_t cols, size_t row, unsigned *out)
+{
+	size_t end = cols % 512, row_size = cols / 512 * 704 + end + (end + 127) / 128 * 48;
+	size_t begin = (64 + 5 * rows + 63) / 64 * 64, at, lanes, n, slots;
+	const unsigned char *p = b + begin + row * row_size, *escapes = b + begin + rows * row_size;
+	const unsigned char *entry = b + 64 + 5 * row;
+
+	at = 2 * (entry[0] + 256u * entry[1] + 65536u * entry[2]);
+#define UNIT() (at++, escapes[(at - 1) / 2] >> ((at - 1) % 2 ? 4 : 0) & 15u)
+	for (; cols; cols -= n, out += n, p += 3 * lanes + n) {
+		lanes = cols >= 512 ? 64 : 16;
+		n = cols >= 512 ? 512 : cols < 128 ? cols : 128;
+		slots = cols >= 512 ? 512 : 128;
+		for (size_t i = 0; i < slots; i++) {
+			size_t step = i / lanes, s = i % lanes, w = i;
+			unsigned code = (p[step / 4 * lanes + s] >> 2 * (step % 4) & 3u) +
+					4 * (p[2 * lanes + s] >> step & 1u);
+			unsigned e = entry[4] - code, v;
+
+			if (code == 7) {
+				v = UNIT();
+				e = v < 11 ? entry[4] - 7u - v : v < 14 ? entry[4] + v - 10 : 0;
+				if (v == 15) {
+					e = UNIT();
+					e += 16 * UNIT();
+				}
+			}
+			if (lanes == 64)
+				w = 64 * step + 16 * (s / 4 % 4) + 4 * (s / 16) + s % 4;
+			if (w < n)
+				out[w] = (p[3 * lanes + i] & 0x80u) << 8 | (e & 255) << 7 |
+					 (p[3 * lanes + i] & 0x7fu);
+		}
+	}
+#undef UNIT
+}
+
+static void test_format(void)
+{
+	static const size_t cols[] = { 90, 128, 130, 250, 400, 512, 600, 650, 1050, 1700 };
+	unsigned out[MOST_COLS];
+	bool all = true;
+
+	for (enum kind kind = 0; kind < KINDS; kind++)
+		for (size_t i = 0, size, coded = 0; i < sizeof cols / sizeof *cols; i++) {
+			unsigned char *block;
+
+			fill(kind, MOST_ROWS, cols[i]);
+			block = encode(MOST_ROWS, cols[i], &size);
+			coded += block[6];
+			for (size_t r = 0; block[6] && r < MOST_ROWS; r++) {
+				const unsigned char *w = weights + 2 * r * cols[i];
+
+				read_row(block, MOST_ROWS, cols[i], r, out);
+				for (size_t c = 0; c < cols[i]; c++)
+					all &= out[c] == w[2 * c] + 256u * w[2 * c + 1];
+			}
+			free(block);
+			/* the narrowest may be raw, and some kinds; not these */
+			if (i == 9 && kind < CONSTANT)
+				all &= coded >= 9;
+		}
+	ok(all, "another reader of the format finds the same weights");
+}
+
 /* ---- products ---- */
 
 static float x[MOST_VECS][MOST_COLS];
@@ -386,6 +452,7 @@ int main(void)
 	for (unsigned i = 0; (k = k3_kernels_at(i)); i++)
 		test_products(k);
 	test_damage();
+	test_format();
 	test_bytes();
 	test_sentences();
 	return tap_done();
