@@ -151,8 +151,10 @@ static void report_text(const struct report *r)
 	       n->vision_bytes);
 	if (n->missing.tensors)
 		print_row("missing", &n->missing);
-	printf("\nshards       %" PRIu32 ", of which %" PRIu32 " are missing\n",
-	       k3_index_shards(r->ix), n->missing_shards);
+	printf("\nshards       %" PRIu32, k3_index_shards(r->ix));
+	if (n->missing_shards)
+		printf(", %" PRIu32 " of them missing", n->missing_shards);
+	putchar('\n');
 	for (uint32_t i = 0; i < k3_index_shards(r->ix); i++)
 		if (k3_index_shard_missing(r->ix, i))
 			printf("missing      %s\n", base_name(k3_index_shard_path(r->ix, i)));

@@ -56,9 +56,9 @@ struct run {
 static void help(FILE *f)
 {
 	fputs("usage: k3-sample [options] <logits >ids\n"
-	      "Chooses the next id of every sequence: the largest logit, unless a temperature is set.\n"
+	      "Chooses the next id of every sequence: by the largest logit, or at random.\n"
 	      "\n"
-	      "  -m, --model MODEL      stop a sequence at the model's stop id (default: $K3_MODEL)\n"
+	      "  -m, --model MODEL      stop at the stop id of the model (default: $K3_MODEL)\n"
 	      "  -b, --batch B          sequences, that is records a round (1)\n"
 	      "  -n, --count N          stop a sequence after N ids\n"
 	      "      --stop ID          stop a sequence at ID; can be repeated\n"
@@ -135,7 +135,7 @@ static bool set_option(struct run *r, int c)
 		r->model = optarg;
 		return true;
 	case 'b':
-		return cli_u64("-b", optarg, 1, 1 << 20, &r->batch);
+		return cli_u64("-b", optarg, 1, 1 << 24, &r->batch);
 	case 'n':
 		return cli_u64("-n", optarg, 1, UINT32_MAX, &r->count);
 	case STOP:

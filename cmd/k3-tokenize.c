@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include <k3/buf.h>
+#include <k3/index.h>
 #include <k3/io.h>
 #include <k3/num.h>
 #include <k3/tokenizer.h>
@@ -13,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { OPT_SPECIAL = 256 };
@@ -50,27 +52,17 @@ static const char usage_text[] =
 "       k3-tokenize [-m MODEL] -d [-b B | -b all] [FILE...]\n"
 "Turn text into ids, a document a line; or ids into text.\n"
 "\n"
-"  -m, --model MODEL    directory with tiktoken.model and tokenizer_config.json\n"
-"                       (default: $K3_MODEL)\n"
+"  -m, --model MODEL    directory or index of the model (default: $K3_MODEL)\n"
 "      --special        let the spellings of special ids in the text become these ids\n"
 "  -l, --lines          every line is a document, without its newline\n"
 "  -0, --null           every document ends with a NUL byte\n"
 "  -p, --pieces         a line for each token: the number of its piece, its id, its\n"
 "                       bytes in hexadecimal and as a JSON string\n"
 "  -d, --decode         write the bytes of ids, at once\n"
-"  -b, --sequences B    with -d: the input is rounds of B lines; write at its end a\n"
+"  -b, --batch B        with -d: the input is rounds of B lines; write at its end a\n"
 "                       JSON object for each sequence (all: one round of all lines)\n"
 "  -h, --help           show this and exit\n"
 "  -V, --version        show the version and exit\n";
-
-/*
- * The directory that holds the tokenizer of a model: only its two files are
- * needed, so a checkpoint without weights will do.
- */
-static const char *model_directory(const char *model)
-{
-	return model;
-}
 
 /* Writes what has been collected. */
 static int flush(struct run *r, struct k3_err *err)
@@ -170,8 +162,10 @@ static int encode_ended(struct run *r, struct k3_buf *text, size_t seen, struct 
 			return rc;
 		from = start = stop + 1;
 	}
+	/* an open document that grows and grows is not moved each time */
 	rest = (size_t)(end - start);
-	memmove(text->data, start, rest);
+	if (start != text->data)
+		memmove(text->data, start, rest);
 	text->len = rest;
 	return 0;
 }
@@ -377,6 +371,26 @@ static int do_input(struct run *r, const char *path, struct k3_err *err)
 	return rc;
 }
 
+/*
+ * Opens the tokenizer in a directory, or in that of an index.  Only the two files are
+ * needed: a directory without weights will do, and no index is made for one.
+ */
+static int open_tokenizer(const char *model, struct k3_tokenizer **t, struct k3_err *err)
+{
+	struct k3_index *index;
+	struct stat s;
+	int rc;
+
+	if (stat(model, &s) || !S_ISREG(s.st_mode))
+		return k3_tokenizer_open(model, t, err);
+	rc = k3_index_open(model, &index, err);
+	if (rc)
+		return rc;
+	rc = k3_tokenizer_open(k3_index_directory(index), t, err);
+	k3_index_close(index);
+	return rc;
+}
+
 static int do_all(struct run *r, char **files)
 {
 	const char *model = cli_model(r->model);
@@ -385,7 +399,7 @@ static int do_all(struct run *r, char **files)
 
 	if (!model)
 		return CLI_USAGE;
-	rc = k3_tokenizer_open(model_directory(model), &r->t, &err);
+	rc = open_tokenizer(model, &r->t, &err);
 	if (!rc && !*files)
 		rc = do_input(r, NULL, &err);
 	for (; !rc && *files; files++)
@@ -439,7 +453,7 @@ static int parse_options(struct run *r, int argc, char **argv)
 		{ "null", no_argument, NULL, '0' },
 		{ "pieces", no_argument, NULL, 'p' },
 		{ "decode", no_argument, NULL, 'd' },
-		{ "sequences", required_argument, NULL, 'b' },
+		{ "batch", required_argument, NULL, 'b' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'V' },
 		{ NULL, 0, NULL, 0 }

@@ -60,6 +60,8 @@ static void set_status(const char *fmt, ...)
 int step_report_begin(struct step_report *r, const char *trace, uint32_t first, uint32_t last)
 {
 	struct sigaction sa = { .sa_handler = on_usr1, .sa_flags = SA_RESTART };
+	struct k3_err err;
+	int fd, rc;
 
 	r->terminal = isatty(2);
 	r->first = first;
@@ -70,12 +72,12 @@ int step_report_begin(struct step_report *r, const char *trace, uint32_t first, 
 	sigaction(SIGUSR1, &sa, NULL);
 	if (!trace)
 		return 0;
-	r->trace = fopen(trace, "we");
-	if (!r->trace) {
-		cli_warn("%s: %s", trace, strerror(errno));
-		return CLI_FAIL;
+	rc = cli_create(trace, &fd, &err);
+	if (!rc) {
+		r->trace = fdopen(fd, "w");
+		rc = r->trace ? 0 : k3_fail_nomem(&err);
 	}
-	return 0;
+	return rc ? cli_error(rc, &err) : CLI_OK;
 }
 
 void step_report_idle(struct step_report *r)

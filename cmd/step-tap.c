@@ -6,11 +6,8 @@
 #include "step.h"
 #include "cli.h"
 
-#include <k3/io.h>
 #include <k3/num.h>
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +116,7 @@ static int resolve(struct step_tap *t, const struct k3_config *c, uint32_t first
 
 int step_taps_open(struct step_taps *t, const struct k3_config *c, uint32_t first, uint32_t last)
 {
+	struct k3_err err;
 	int rc = 0;
 
 	/* all are checked before the first file is touched */
@@ -127,10 +125,9 @@ int step_taps_open(struct step_taps *t, const struct k3_config *c, uint32_t firs
 	for (size_t i = 0; !rc && i < t->n; i++) {
 		struct step_tap *p = &t->tap[i];
 
-		p->out = (struct k3_npy_stream){ .name = p->file };
-		p->out.fd = open(p->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-		if (p->out.fd < 0) {
-			cli_warn("%s: %s", p->file, strerror(errno));
+		p->out = (struct k3_npy_stream){ .fd = -1, .name = p->file };
+		if (cli_create(p->file, &p->out.fd, &err)) {
+			cli_warn("%s", err.text);
 			rc = CLI_FAIL;
 		}
 	}

@@ -53,7 +53,7 @@ def read(f):
             descr, fortran, shape = h['descr'], h['fortran_order'], h['shape']
         except (SyntaxError, KeyError, TypeError) as e:
             raise ValueError('bad npy header') from e
-        if descr != '<f4' or fortran or len(h) != 3:
+        if descr != '<f4' or fortran or len(h) != 3 or not isinstance(shape, tuple):
             raise ValueError('the record is not <f4 in C order')
         count = 1
         for n in shape:

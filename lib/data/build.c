@@ -57,7 +57,8 @@ static bool begins(const char *name, const char *with)
 	return !strncmp(name, with, strlen(with));
 }
 
-static void describe_shape(struct k3_buf *b, const char *dtype, uint32_t rank, const uint64_t *shape)
+static void describe_shape(struct k3_buf *b, const char *dtype, uint32_t rank,
+			   const uint64_t *shape)
 {
 	k3_buf_printf(b, "%s [", dtype);
 	for (uint32_t i = 0; i < rank; i++)
@@ -69,7 +70,9 @@ static void describe_shape(struct k3_buf *b, const char *dtype, uint32_t rank, c
 static int check_shape(const struct build *b, struct part *p, const char *name, uint64_t slot,
 		       const struct k3_st_tensor *t)
 {
-	static const char *const dtypes[] = { [K3_BF16] = "BF16", [K3_F32] = "F32", [K3_U8] = "U8" };
+	static const char *const dtypes[] = {
+		[K3_BF16] = "BF16", [K3_F32] = "F32", [K3_U8] = "U8"
+	};
 	struct k3_buf text = K3_BUF_INIT;
 	struct k3_tensor want;
 	enum k3_role role;
@@ -305,8 +308,8 @@ static int check_missing(struct build *b, struct k3_err *err)
 	if (n == 1)
 		return k3_fail(err, K3_EDATA, "%s: tensor %s is in none of the shards",
 			       b->directory, name);
-	return k3_fail(err, K3_EDATA, "%s: tensor %s and %" PRIu64 " more are in none of the shards",
-		       b->directory, name, n - 1);
+	return k3_fail(err, K3_EDATA, "%s: tensor %s and %" PRIu64 " more are in none of the "
+		       "shards", b->directory, name, n - 1);
 }
 
 static int make_directories(const char *path, struct k3_err *err)
@@ -341,8 +344,7 @@ static int choose_output(const char *directory, const char *real, char **out, st
 /* Is this a file in that directory (both may be named in several ways)? */
 static bool lies_in(const char *file, const char *real)
 {
-	const char *slash = strrchr(file, '/');
-	char *around = slash ? strndup(file, slash > file ? (size_t)(slash - file) : 1) : strdup(".");
+	char *around = k3_index_around(file);
 	char *found = around ? realpath(around, NULL) : NULL;
 	bool in = found && !strcmp(found, real);
 
@@ -380,8 +382,10 @@ static int write_out(const struct build *b, const char *path, const char *real,
 	struct k3_index *old = NULL;
 	int rc;
 
-	k3_index_fingerprint_of(b->config_text.data, b->config_text.len, b->shards.shard,
-				b->shards.count, c.fingerprint);
+	rc = k3_index_fingerprint_of(b->config_text.data, b->config_text.len, b->shards.shard,
+				     b->shards.count, c.fingerprint, err);
+	if (rc)
+		return rc;
 	if (!access(path, F_OK) && k3_index_load(path, b->directory, &old, NULL))
 		old = NULL;
 	k3_index_encode(&c, &bytes);

@@ -210,7 +210,8 @@ int k3_grammar_push(struct k3_grammar *g, const char *p, size_t n, bool last, co
 	}
 	if (!last)
 		return 0;
-	number = g->state == ZERO || g->state == INT || g->state == FRACTION || g->state == EXPONENT;
+	number = g->state == ZERO || g->state == INT || g->state == FRACTION ||
+		 g->state == EXPONENT;
 	if (g->state == VALUE && !g->depth)
 		return k3_fail(err, K3_EDATA, "%s: empty where JSON was expected", name);
 	if (g->state != END && (g->depth || !number))

@@ -23,6 +23,15 @@ char *k3_index_join(const char *dir, const char *name)
 	return NULL;
 }
 
+char *k3_index_around(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+
+	if (!slash)
+		return strdup(".");
+	return strndup(file, slash > file ? (size_t)(slash - file) : 1);
+}
+
 uint64_t k3_index_experts(const struct k3_index *ix)
 {
 	const struct k3_config *c = &ix->config;
@@ -30,8 +39,8 @@ uint64_t k3_index_experts(const struct k3_index *ix)
 	return (uint64_t)(c->layers - c->dense_layers) * c->experts;
 }
 
-void k3_index_fingerprint_of(const void *config, size_t n, const struct k3_shard *shard,
-			     uint32_t shards, uint8_t out[K3_DIGEST])
+int k3_index_fingerprint_of(const void *config, size_t n, const struct k3_shard *shard,
+			    uint32_t shards, uint8_t out[K3_DIGEST], struct k3_err *err)
 {
 	struct k3_buf b = K3_BUF_INIT;
 	XXH128_canonical_t digest;
@@ -44,9 +53,14 @@ void k3_index_fingerprint_of(const void *config, size_t n, const struct k3_shard
 		k3_buf_add(&b, shard[i].name, strlen(shard[i].name) + 1);
 		k3_buf_add(&b, shard[i].digest, K3_DIGEST);
 	}
+	if (b.failed) {
+		k3_buf_free(&b);
+		return k3_fail_nomem(err);
+	}
 	XXH128_canonicalFromHash(&digest, XXH3_128bits(b.data, b.len));
 	memcpy(out, digest.digest, K3_DIGEST);
 	k3_buf_free(&b);
+	return 0;
 }
 
 /* The times are others: the contents decide. */
@@ -65,13 +79,11 @@ static int same_contents(const struct k3_index *ix, const char *config, struct k
 		if (!shard[i].absent)
 			rc = k3_st_digest_path(ix->path[i], shard[i].header, shard[i].digest, err);
 	}
-	if (!rc) {
-		k3_index_fingerprint_of(text.data, text.len, shard, ix->shards, now);
-		if (memcmp(now, k3_index_fingerprint(ix), K3_DIGEST))
-			rc = k3_fail(err, K3_ESTALE, "%s: stale: %s is another model, or was changed "
-				     "since; make the index anew with k3-index", ix->file,
-				     ix->directory);
-	}
+	if (!rc)
+		rc = k3_index_fingerprint_of(text.data, text.len, shard, ix->shards, now, err);
+	if (!rc && memcmp(now, k3_index_fingerprint(ix), K3_DIGEST))
+		rc = k3_fail(err, K3_ESTALE, "%s: stale: %s is another model, or was changed since; "
+			     "make the index anew with k3-index", ix->file, ix->directory);
 	k3_buf_free(&text);
 	free(shard);
 	return rc;
@@ -304,7 +316,7 @@ int k3_index_tensor(const struct k3_index *ix, enum k3_role role, uint32_t layer
 	if (place(ix, slot, out))
 		return 0;
 	k3_role_name(role, layer, expert, name, sizeof name);
-	return k3_fail(err, K3_EDATA, "%s: tensor %s is missing, as is its shard%s%s", ix->directory,
-		       name, out->shard == UINT32_MAX ? "" : " ",
+	return k3_fail(err, K3_EDATA, "%s: tensor %s is missing, as is its shard%s%s",
+		       ix->directory, name, out->shard == UINT32_MAX ? "" : " ",
 		       out->shard == UINT32_MAX ? "" : ix->shard[out->shard].name);
 }

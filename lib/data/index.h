@@ -26,7 +26,7 @@ enum {
 };
 
 /* A config.json is not longer. */
-#define K3I_MAXCONFIG (16u << 20)
+#define K3I_MAXCONFIG (1u << 20)
 
 /* An entry has the shard in its upper 16 bits, and in the others the offset or this. */
 #define K3I_NO_OFFSET ((1ull << 48) - 1)
@@ -103,13 +103,15 @@ uint64_t k3_index_experts(const struct k3_index *ix);
 K3_NODISCARD int k3_index_fresh(const struct k3_index *ix, struct k3_err *err);
 
 /* XXH3-128 over that of the config, and name and digest of every shard that is there. */
-void k3_index_fingerprint_of(const void *config, size_t n, const struct k3_shard *shard,
-			     uint32_t shards, uint8_t out[K3_DIGEST]);
+K3_NODISCARD int k3_index_fingerprint_of(const void *config, size_t n,
+					 const struct k3_shard *shard, uint32_t shards,
+					 uint8_t out[K3_DIGEST], struct k3_err *err);
 
-/* dir/name in memory of its own, or NULL. */
+/* dir/name, and the directory that a file is in, in memory of their own, or NULL. */
 char *k3_index_join(const char *dir, const char *name);
+char *k3_index_around(const char *file);
 
-/* Where the index of a directory is looked for: in it, or in the user's cache. */
+/* Where the index of a directory (its real path) is kept if it cannot be written there. */
 K3_NODISCARD int k3_index_cache_path(const char *directory, char **out, struct k3_err *err);
 
 /* Writes the file so that it appears only when complete. */

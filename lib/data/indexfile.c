@@ -175,7 +175,8 @@ static int map_file(struct k3_index *ix, struct k3_err *err)
 	if (rc)
 		return rc;
 	if (size < K3I_HEAD + 8) {
-		rc = k3_fail(err, K3_EDATA, "%s: %" PRIu64 " bytes are no k3 index", ix->file, size);
+		rc = k3_fail(err, K3_EDATA, "%s: %" PRIu64 " bytes are no k3 index", ix->file,
+			     size);
 	} else {
 		p = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
 		if (p == MAP_FAILED)
@@ -258,15 +259,14 @@ static int find_parts(struct k3_index *ix, struct k3_err *err)
 /* Where the checkpoint is: as the caller says, around the file, or where the file says. */
 static int find_directory(struct k3_index *ix, const char *directory, struct k3_err *err)
 {
-	const char *slash = strrchr(ix->file, '/'), *stored;
+	const char *stored;
 	char *config;
 	size_t n;
 
 	if (directory) {
 		ix->directory = strdup(directory);
 	} else if (ix->flags & K3I_BESIDE) {
-		ix->directory = slash ? strndup(ix->file, slash > ix->file ?
-						(size_t)(slash - ix->file) : 1) : strdup(".");
+		ix->directory = k3_index_around(ix->file);
 		config = ix->directory ? k3_index_join(ix->directory, "config.json") : NULL;
 		if (config && access(config, F_OK)) {
 			free(ix->directory);

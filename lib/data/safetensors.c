@@ -114,7 +114,7 @@ static int close_tensor(struct reader *r, struct k3_err *err)
 	return 0;
 }
 
-/* The first step of a path is another name than before, or the same name again. */
+/* A description begins: of another name than that before, or of the same name again. */
 static int open_tensor(struct reader *r, jv name, struct k3_err *err)
 {
 	r->now = (struct k3_st_tensor){ .name = r->st->names.len };
@@ -133,15 +133,16 @@ static int take_shape(struct reader *r, jv at, jv leaf, struct k3_err *err)
 {
 	struct k3_st_tensor *t = &r->now;
 	bool scalar = !jv_is_valid(at) && jv_get_kind(leaf) == JV_KIND_ARRAY;
+	bool next = jv_get_kind(at) == JV_KIND_NUMBER && jv_number_value(at) == t->rank;
 
-	if (r->has_shape && (scalar || t->rank == 0 || jv_number_value(at) != t->rank))
+	if (r->has_shape && (scalar || t->rank == 0 || !next))
 		return COMPLAIN(r, err, "shape is given %s", "twice");
 	r->has_shape = true;
 	if (scalar)
 		return 0;
 	if (t->rank == K3_ST_MAXDIM)
 		return COMPLAIN(r, err, "more than %d dimensions", K3_ST_MAXDIM);
-	if (jv_get_kind(at) != JV_KIND_NUMBER || !k3_json_u64(leaf, UINT64_MAX, &t->shape[t->rank]))
+	if (!next || !k3_json_u64(leaf, UINT64_MAX, &t->shape[t->rank]))
 		return COMPLAIN(r, err, "shape is not a list of %s", "sizes");
 	t->rank++;
 	return 0;
@@ -206,6 +207,20 @@ static int take_metadata(struct reader *r, int n, jv leaf, struct k3_err *err)
 	return 0;
 }
 
+/* A step within the description of the tensor called name. */
+static int take_tensor(struct reader *r, jv name, jv path, int n, jv leaf, struct k3_err *err)
+{
+	int rc = r->open ? 0 : open_tensor(r, name, err);
+
+	if (rc)
+		return rc;
+	if (n == 1)
+		return COMPLAIN(r, err, "is not described by %s", "an object with fields");
+	if (n == 2 && !jv_is_valid(leaf))
+		return close_tensor(r, err);
+	return jv_is_valid(leaf) ? take_field(r, path, n, leaf, err) : 0;
+}
+
 static int header_event(void *arg, jv path, jv leaf, struct k3_err *err)
 {
 	struct reader *r = arg;
@@ -220,14 +235,8 @@ static int header_event(void *arg, jv path, jv leaf, struct k3_err *err)
 		rc = 0;		/* the end of the header */
 	else if (k3_json_is(name, "__metadata__"))
 		rc = take_metadata(r, n, leaf, err);
-	else if (!r->open && (rc = open_tensor(r, name, err)) != 0)
-		;
-	else if (n == 1)
-		rc = COMPLAIN(r, err, "is not described by %s", "an object with fields");
-	else if (n == 2 && !jv_is_valid(leaf))
-		rc = close_tensor(r, err);
-	else if (jv_is_valid(leaf))
-		rc = take_field(r, path, n, leaf, err);
+	else
+		rc = take_tensor(r, name, path, n, leaf, err);
 	jv_free(name);
 	return rc;
 }

@@ -198,8 +198,9 @@ static int map_event(void *arg, jv path, jv leaf, struct k3_err *err)
 	    b->entry[slot] == K3I_UNKNOWN) {
 		shard = find(b->shards, jv_string_value(leaf));
 		if (!shard)
-			rc = k3_fail(err, K3_EDATA, "%s: tensor %s is in %.200s, which is no shard here",
-				     b->path, jv_string_value(name), jv_string_value(leaf));
+			rc = k3_fail(err, K3_EDATA, "%s: tensor %s is in %.200s, which is no "
+				     "shard here", b->path, jv_string_value(name),
+				     jv_string_value(leaf));
 		else if (!shard->absent)
 			rc = k3_fail(err, K3_EDATA, "%s: tensor %s should be in %s, but is not",
 				     b->path, jv_string_value(name), shard->name);

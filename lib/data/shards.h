@@ -11,9 +11,9 @@ struct k3_shards {
 };
 
 /*
- * Lists the *.safetensors files of a directory.  If their names are numbered, "NAME-00003-of-000096",
- * the numbers that are not there are in the list as absent.  The caller frees *out after
- * an error too.
+ * Lists the *.safetensors files of a directory.  If their names are numbered, as is
+ * "NAME-00003-of-000096", the numbers that are not there are in the list as absent.  The caller
+ * frees *out after an error too.
  */
 K3_NODISCARD int k3_shards_find(const char *directory, struct k3_shards *out,
 				struct k3_err *err);

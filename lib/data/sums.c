@@ -144,10 +144,12 @@ bool k3_index_has_sums(const struct k3_index *ix)
 bool k3_index_sum(const struct k3_index *ix, uint32_t layer, uint32_t expert, uint64_t *out)
 {
 	const struct k3_config *c = &ix->config;
+	uint64_t n;
 
 	if (!ix->sum || layer >= c->layers || !k3_config_is_moe(c, layer) || expert >= c->experts)
 		return false;
-	*out = k3_index_u64(ix->sum + 8 * ((uint64_t)(layer - c->dense_layers) * c->experts + expert));
+	n = (uint64_t)(layer - c->dense_layers) * c->experts + expert;
+	*out = k3_index_u64(ix->sum + 8 * n);
 	return *out != 0;
 }
 
@@ -159,7 +161,8 @@ int k3_index_verify(const struct k3_index *ix, struct k3_err *err)
 	int rc;
 
 	if (!ix->sum)
-		return k3_fail(err, K3_EDATA, "%s: the index has no sums; k3-index --sum adds them", ix->file);
+		return k3_fail(err, K3_EDATA, "%s: the index has no sums; k3-index --sum adds "
+			       "them", ix->file);
 	rc = sum_all(ix, &sum, err);
 	if (rc)
 		return rc;

@@ -399,7 +399,7 @@ static bool alone(struct k3_worker *w, struct k3_sweep *s,
 	return k3_barrier(w);
 }
 
-/* Model page 2.2, steps 1 to 4: mix, norm, attention, running sum. */
+/* docs/model.md 2.2, steps 1 to 4: mix, norm, attention, running sum. */
 static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n,
 		      uint32_t sources, bool begin)
 {

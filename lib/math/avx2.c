@@ -7,7 +7,8 @@ typedef struct {
 	__m256 lo, hi;
 } v16;
 
-enum { ROWS = 2, VECS = 3 };
+#define VECS_MAX 3
+enum { ROWS = 2, VECS = VECS_MAX };
 
 static inline v16 v16_zero(void) { return (v16){ _mm256_setzero_ps(), _mm256_setzero_ps() }; }
 
@@ -39,31 +40,34 @@ static inline v16 v16_bf16(const unsigned char *p)
 	return (v16){ widen8(p), widen8(p + 16) };
 }
 
-/*
- * Four bytes are eight codes: as a quadword a byte is the index of its first code in the low
- * half, and shifted by 28 that of the second in the high half.  The table has the eight
- * magnitudes; bit 3 becomes the sign.
- */
-static inline __m256 fp4x8(const unsigned char *p, __m256 scale)
+/* The eight magnitudes, scaled. */
+typedef __m256 fp4_table;
+
+static inline fp4_table fp4_prepare(float scale)
 {
-	const __m256 table = _mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6);
+	return _mm256_mul_ps(_mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6), _mm256_set1_ps(scale));
+}
+
+/*
+ * Four bytes are eight codes.  Each lane shifts its code down; the look-up takes
+ * the low three bits, and bit 3 becomes the sign.
+ */
+static inline __m256 fp4x8(const unsigned char *p, fp4_table t)
+{
+	const __m256i shift = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
 	int four;
-	__m256i q, index;
+	__m256i code;
 	__m256 sign;
 
 	__builtin_memcpy(&four, p, 4);
-	q = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
-	index = _mm256_or_si256(q, _mm256_slli_epi64(q, 28));
-	sign = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(index, 3), 31));
-	return _mm256_mul_ps(_mm256_or_ps(_mm256_permutevar8x32_ps(table, index), sign), scale);
+	code = _mm256_srlv_epi32(_mm256_set1_epi32(four), shift);
+	sign = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(code, 28)), _mm256_set1_ps(-0.f));
+	return _mm256_or_ps(_mm256_permutevar8x32_ps(t, code), sign);
 }
 
-static inline v16 v16_fp4(const unsigned char *p, unsigned char s)
+static inline v16 v16_fp4(const unsigned char *p, fp4_table t)
 {
-	/* 2^-127 is denormal: half of 2^-126 */
-	__m256 scale = _mm256_castsi256_ps(_mm256_set1_epi32(s ? s << 23 : 1 << 22));
-
-	return (v16){ fp4x8(p, scale), fp4x8(p + 4, scale) };
+	return (v16){ fp4x8(p, t), fp4x8(p + 4, t) };
 }
 
 static inline float v16_sum(v16 v)

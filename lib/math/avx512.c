@@ -5,7 +5,8 @@
 
 typedef __m512 v16;
 
-enum { ROWS = 4, VECS = 6 };
+#define VECS_MAX 6
+enum { ROWS = 4, VECS = VECS_MAX };
 
 static inline v16 v16_zero(void) { return _mm512_setzero_ps(); }
 static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -19,21 +20,28 @@ static inline v16 v16_bf16(const unsigned char *p)
 	return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
 }
 
-/*
- * Byte b holds elements 2b (low nibble) and 2b + 1: as a quadword it is the index
- * of the first in its low half, and shifted by 28 that of the second in its high half.
- * The table look-up takes the low four bits of each.
- */
-static inline v16 v16_fp4(const unsigned char *p, unsigned char s)
-{
-	const __m512 table = _mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6,
-					    -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6);
-	__m512i q = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const void *)p));
-	__m512i index = _mm512_or_si512(q, _mm512_slli_epi64(q, 28));
-	/* 2^-127 is denormal: half of 2^-126 */
-	__m512i bits = _mm512_set1_epi32(s ? s << 23 : 1 << 22);
+/* All sixteen values, scaled. */
+typedef __m512 fp4_table;
 
-	return _mm512_mul_ps(_mm512_permutexvar_ps(index, table), _mm512_castsi512_ps(bits));
+static inline fp4_table fp4_prepare(float scale)
+{
+	return _mm512_mul_ps(_mm512_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6,
+					    -0.f, -.5f, -1, -1.5f, -2, -3, -4, -6),
+			     _mm512_set1_ps(scale));
+}
+
+/* Each lane shifts its code down; the look-up takes the low four bits of it. */
+static inline v16 v16_fp4(const unsigned char *p, fp4_table t)
+{
+	const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28,
+						0, 4, 8, 12, 16, 20, 24, 28);
+	int first, second;
+	__m512i codes;
+
+	__builtin_memcpy(&first, p, 4);
+	__builtin_memcpy(&second, p + 4, 4);
+	codes = _mm512_mask_set1_epi32(_mm512_set1_epi32(first), 0xff00, second);
+	return _mm512_permutexvar_ps(_mm512_srlv_epi32(codes, shift), t);
 }
 
 static inline float v16_sum(v16 v)

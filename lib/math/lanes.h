@@ -10,9 +10,12 @@
  *	v16_store(p, v)
  *	v16_fma(a, b, c)	one fused a * b + c a lane
  *	v16_bf16(p)		16 bf16 at any address, widened
- *	v16_fp4(p, s)		16 codes in 8 bytes, each times 2^(s - 127)
+ *	fp4_table		what decoding codes of one scale needs
+ *	fp4_prepare(scale)	the table for a scale
+ *	v16_fp4(p, table)	16 codes in 8 bytes, each times the scale
  *	v16_sum(v)		the tree of N3
- *	ROWS, VECS		rows and vectors of the tile that fits the registers
+ *	ROWS, VECS		rows and vectors of the tile that fits the registers;
+ *				VECS_MAX is VECS for the preprocessor
  *
  * A DOT's lanes are never split, merged or reordered: only which DOTs run side by
  * side differs between instruction sets, so the bits do not.
@@ -23,6 +26,12 @@
 #include "math/elementwise.h"
 
 enum { LANES = 16, GROUP = 32, STEP = 256 };
+
+/* 2^(s - 127), exact: 2^-127 is the one that is denormal. */
+static inline float scale_value(unsigned char s)
+{
+	return s ? k3_from_bits((uint32_t)s << 23) : 0x1p-127f;
+}
 
 /* The lanes of n mod 16 last elements; those beyond stay as they are (N3). */
 static inline v16 tail(v16 acc, const float *a, const float *b, size_t n)
@@ -93,10 +102,10 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 		UNROLL
 		for (size_t r = 0; r < rows; r++) {
 			const unsigned char *c = codes + (r * groups + g) * (GROUP / 2);
-			unsigned char s = scales[r * groups + g];
+			fp4_table t = fp4_prepare(scale_value(scales[r * groups + g]));
 
-			acc[r] = v16_fma(v16_fp4(c, s), x0, acc[r]);
-			acc[r] = v16_fma(v16_fp4(c + 8, s), x1, acc[r]);
+			acc[r] = v16_fma(v16_fp4(c, t), x0, acc[r]);
+			acc[r] = v16_fma(v16_fp4(c + 8, t), x1, acc[r]);
 		}
 	}
 	UNROLL
@@ -106,9 +115,15 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 
 /* ---- many vectors: a few rows are widened a piece at a time, and used for all of them ---- */
 
-/* Lanes of ROWS rows times `vecs` vectors over n columns, a multiple of 16. */
+/* From this many vectors on it pays to widen rows into memory first. */
+enum { FEW = 4 };
+
+/*
+ * Lanes of ROWS rows times `vecs` vectors over n columns, a multiple of 16.  Rows
+ * and vectors lie STEP floats apart.
+ */
 static inline __attribute__((always_inline))
-void tile_step(const float *w, size_t n, const float *const *x, size_t at, size_t vecs, v16 *acc)
+void tile_step(const float *w, size_t n, const float *x, size_t vecs, v16 *acc)
 {
 	v16 sum[ROWS * VECS];
 
@@ -123,7 +138,7 @@ void tile_step(const float *w, size_t n, const float *const *x, size_t at, size_
 			wi[r] = v16_load(w + r * STEP + i);
 		UNROLL
 		for (size_t v = 0; v < vecs; v++) {
-			v16 xi = v16_load(x[v] + at + i);
+			v16 xi = v16_load(x + v * STEP + i);
 
 			UNROLL
 			for (size_t r = 0; r < ROWS; r++)
@@ -135,18 +150,29 @@ void tile_step(const float *w, size_t n, const float *const *x, size_t at, size_
 		acc[k] = sum[k];
 }
 
-/* The vectors that are handled together; their lanes lie in memory between two pieces. */
-enum { TILE = 4 * VECS };
+/* Vectors and rows that are handled together; their lanes lie in memory between two pieces. */
+enum { TILE = 16, DEEP = 16 };
 
-static void tile_piece(const float *w, size_t n, const float *const *x, size_t at, size_t count,
-		       v16 *acc)
+/* ROWS rows of a piece times all vectors, in groups that are as even as can be. */
+static void tile_piece(const float *w, size_t n, const float *x, size_t count, v16 *acc)
 {
-	size_t v = 0;
+	size_t groups = (count + VECS - 1) / VECS;
 
-	for (; v + VECS <= count; v += VECS)
-		tile_step(w, n, x + v, at, VECS, acc + v * ROWS);
-	for (; v < count; v++)
-		tile_step(w, n, x + v, at, 1, acc + v * ROWS);
+	for (size_t v = 0; groups; groups--) {
+		size_t k = (count - v + groups - 1) / groups;
+
+		switch (k) {
+		case 1: tile_step(w, n, x + v * STEP, 1, acc + v * ROWS); break;
+		case 2: tile_step(w, n, x + v * STEP, 2, acc + v * ROWS); break;
+		case 3: tile_step(w, n, x + v * STEP, 3, acc + v * ROWS); break;
+#if VECS_MAX > 3
+		case 4: tile_step(w, n, x + v * STEP, 4, acc + v * ROWS); break;
+		case 5: tile_step(w, n, x + v * STEP, 5, acc + v * ROWS); break;
+		case 6: tile_step(w, n, x + v * STEP, 6, acc + v * ROWS); break;
+#endif
+		}
+		v += k;
+	}
 }
 
 /* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
@@ -166,33 +192,45 @@ static void widen_row_fp4(const void *w, const void *scales, size_t n, size_t ro
 	const unsigned char *c = (const unsigned char *)w + (row * n + at) / 2;
 	const unsigned char *s = (const unsigned char *)scales + (row * n + at) / GROUP;
 
-	for (size_t i = 0; i < k; i += LANES)
-		v16_store(out + i, v16_fp4(c + i / 2, s[i / GROUP]));
+	for (size_t i = 0; i < k; i += GROUP) {
+		fp4_table t = fp4_prepare(scale_value(s[i / GROUP]));
+
+		v16_store(out + i, v16_fp4(c + i / 2, t));
+		v16_store(out + i + LANES, v16_fp4(c + i / 2 + 8, t));
+	}
 }
 
-/* ROWS rows from `row` times count <= TILE vectors. */
+/*
+ * `deep` rows (a multiple of ROWS, at most DEEP) from `row`, times count <= TILE vectors.  A
+ * piece of all vectors stays in the first cache while the rows pass over it.
+ */
 static inline __attribute__((always_inline))
-void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t n,
+void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t deep, size_t n,
 	  const float *const *x, size_t count, float *const *y)
 {
-	_Alignas(64) float piece[ROWS * STEP];
-	v16 acc[ROWS * TILE];
-	size_t at = 0, whole = n / LANES * LANES;
+	_Alignas(64) float piece[ROWS * STEP], xs[TILE * STEP];
+	v16 acc[DEEP * TILE];
+	size_t whole = n / LANES * LANES;
 
-	for (size_t k = 0; k < ROWS * count; k++)
+	for (size_t k = 0; k < deep * count; k++)
 		acc[k] = v16_zero();
-	for (; at < whole; at += STEP) {
+	for (size_t at = 0; at < whole; at += STEP) {
 		size_t k = whole - at < STEP ? whole - at : STEP;
 
-		for (size_t r = 0; r < ROWS; r++)
-			widen(w, scales, n, row + r, at, k, piece + r * STEP);
-		tile_piece(piece, k, x, at, count, acc);
+		/* side by side: where they come from they may be a power of two apart */
+		for (size_t v = 0; v < count; v++)
+			memcpy(xs + v * STEP, x[v] + at, k * sizeof *xs);
+		for (size_t d = 0; d < deep; d += ROWS) {
+			for (size_t r = 0; r < ROWS; r++)
+				widen(w, scales, n, row + d + r, at, k, piece + r * STEP);
+			tile_piece(piece, k, xs, count, acc + d * count);
+		}
 	}
-	for (size_t r = 0; r < ROWS; r++) {
+	for (size_t r = 0; r < deep; r++) {
 		if (whole < n)
 			widen(w, scales, n, row + r, whole, n - whole, piece);
 		for (size_t v = 0; v < count; v++) {
-			v16 sum = acc[v * ROWS + r];
+			v16 sum = acc[r / ROWS * ROWS * count + v * ROWS + r % ROWS];
 
 			y[v][row + r] = v16_sum(whole < n ? tail(sum, piece, x[v] + whole,
 								 n - whole) : sum);
@@ -200,21 +238,35 @@ void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t 
 	}
 }
 
-/* ---- the entries of the table ---- */
+/*
+ * All whole groups of ROWS rows times as many vectors as make tiles; returns how many
+ * vectors that were.
+ */
+static inline __attribute__((always_inline))
+size_t tiles(widen_fn widen, const void *w, const void *scales, size_t rows, size_t n,
+	     const float *const *x, size_t count, float *const *y)
+{
+	size_t v = 0, whole = rows / ROWS * ROWS;
 
-/* From this many vectors on it pays to widen rows into memory first. */
-enum { FEW = 4 };
+	while (count - v >= FEW) {
+		size_t k = count - v < TILE ? count - v : TILE;
+
+		for (size_t r = 0; r < whole; r += DEEP)
+			tile(widen, w, scales, r, whole - r < DEEP ? whole - r : DEEP, n, x + v, k,
+			     y + v);
+		v += k;
+	}
+	return v;
+}
+
+/* ---- the entries of the table ---- */
 
 static void rows_bf16(const void *w, size_t rows, size_t n, const float *const *x, size_t count,
 		      float *const *y)
 {
 	const unsigned char *p = w;
-	size_t v = 0, r = 0;
+	size_t v = tiles(widen_row_bf16, w, NULL, rows, n, x, count, y), r;
 
-	for (; count - v >= FEW; v += count - v < TILE ? count - v : TILE)
-		for (r = 0; r + ROWS <= rows; r += ROWS)
-			tile(widen_row_bf16, w, NULL, r, n, x + v,
-			     count - v < TILE ? count - v : TILE, y + v);
 	/* what is left: all rows of the last few vectors, the last few rows of the others */
 	for (size_t u = 0; u < count; u++) {
 		size_t from = u < v ? rows / ROWS * ROWS : 0;
@@ -230,12 +282,8 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 		       const float *const *x, size_t count, float *const *y)
 {
 	const unsigned char *c = codes, *s = scales;
-	size_t v = 0, r = 0;
+	size_t v = tiles(widen_row_fp4, codes, scales, rows, n, x, count, y), r;
 
-	for (; count - v >= FEW; v += count - v < TILE ? count - v : TILE)
-		for (r = 0; r + ROWS <= rows; r += ROWS)
-			tile(widen_row_fp4, codes, scales, r, n, x + v,
-			     count - v < TILE ? count - v : TILE, y + v);
 	for (size_t u = 0; u < count; u++) {
 		size_t from = u < v ? rows / ROWS * ROWS : 0;
 

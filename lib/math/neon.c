@@ -7,7 +7,8 @@ typedef struct {
 	float32x4_t q[4];
 } v16;
 
-enum { ROWS = 2, VECS = 3 };
+#define VECS_MAX 3
+enum { ROWS = 2, VECS = VECS_MAX };
 
 static inline v16 v16_zero(void)
 {
@@ -45,11 +46,19 @@ static inline v16 v16_bf16(const unsigned char *p)
 			vreinterpretq_f32_u32(vshll_high_n_u16(hi, 16)) } };
 }
 
+/* The scale in every lane. */
+typedef float32x4_t fp4_table;
+
+static inline fp4_table fp4_prepare(float scale)
+{
+	return vdupq_n_f32(scale);
+}
+
 /*
  * The upper two bytes of a float hold all of an E2M1 value; the top one comes from
  * a table, and so does the second.  Codes are put in order by zipping nibbles.
  */
-static inline v16 v16_fp4(const unsigned char *p, unsigned char s)
+static inline v16 v16_fp4(const unsigned char *p, fp4_table scale)
 {
 	static const uint8_t top[16] = { 0x00, 0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40,
 					 0x80, 0xbf, 0xbf, 0xbf, 0xc0, 0xc0, 0xc0, 0xc0 };
@@ -62,8 +71,6 @@ static inline v16 v16_fp4(const unsigned char *p, unsigned char s)
 	/* little-endian halves: second byte first */
 	uint16x8_t lo = vreinterpretq_u16_u8(vzip1q_u8(u, t));
 	uint16x8_t hi = vreinterpretq_u16_u8(vzip2q_u8(u, t));
-	/* 2^-127 is denormal: half of 2^-126 */
-	float32x4_t scale = vreinterpretq_f32_u32(vdupq_n_u32(s ? (uint32_t)s << 23 : 1u << 22));
 
 	return (v16){ {
 		vmulq_f32(vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(lo), 16)), scale),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/ffn.h - dense MLP, router, shared and routed experts (model page 2.6; numerics N9). */
+/* model/ffn.h - dense MLP, router, shared and routed experts (docs/model.md 2.6, numerics.md N9). */
 #ifndef K3_MODEL_FFN_H
 #define K3_MODEL_FFN_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/kda.h - Kimi Delta Attention (model page 2.4; docs/numerics.md N4, N6, N7). */
+/* model/kda.h - Kimi Delta Attention (docs/model.md 2.4, numerics.md N4, N6, N7). */
 #ifndef K3_MODEL_KDA_H
 #define K3_MODEL_KDA_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/mla.h - multi-head latent attention, absorbed form (model page 2.5; numerics N8). */
+/* model/mla.h - multi-head latent attention, absorbed form (docs/model.md 2.5, numerics.md N8). */
 #ifndef K3_MODEL_MLA_H
 #define K3_MODEL_MLA_H
 

@@ -184,6 +184,7 @@ double k3_sampler_logprob(struct k3_sampler *s, uint32_t id)
 	if (isnan(s->log_sum)) {
 		for (i = 0; i < s->vocab; i++)
 			sum += k3i_exp((double)s->logits[i] - s->largest);
+		/* libm's log may differ in its last bit: this is a report, no choice hangs on it */
 		s->log_sum = log(sum);
 	}
 	return (double)s->logits[id] - s->largest - s->log_sum;

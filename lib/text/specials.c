@@ -3,10 +3,11 @@
  * specials.c - the special ids: named in tokenizer_config.json, or reserved.
  *
  * Of the JSON only added_tokens_decoder counts: an object from ids, as strings, to
- * objects with a "content".  It is read as a stream of paths and leaves, where
- * a key that is given twice can be seen.
+ * objects with a "content".
  */
 #include "text/specials.h"
+
+#include "data/json.h"
 
 #include <k3/buf.h>
 #include <k3/io.h>
@@ -14,7 +15,6 @@
 #include <k3/utf8.h>
 
 #include <inttypes.h>
-#include <jv.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,136 +23,65 @@
 #define TABLE "added_tokens_decoder"
 
 /* The released file has 3 KB. */
-#define CONFIG_MAX ((size_t)16 << 20)
+#define CONFIG_MAX ((size_t)1 << 20)
 
-/* A file being read. */
-struct reading {
-	struct specials *s;
-	const char *path;
-	bool closed;		/* the whole JSON object has been read */
-	bool table, table_done;	/* the table has begun, has ended */
-	bool known[SPECIALS], done[SPECIALS];	/* and so the object of each slot's id */
-};
-
-/* The slot of an id as the JSON spells it; NULL stands for what is not a key. */
-static int slot_of(struct reading *r, const char *id, int *slot, struct k3_err *err)
+/* One entry of the table; key and entry are borrowed. */
+static int take_entry(struct specials *s, const char *path, jv key, jv entry,
+		      struct k3_err *err)
 {
+	const char *id = jv_string_value(key);
+	struct special *sp;
+	size_t len = 0;
 	uint64_t v;
+	jv content;
 
-	if (!id || !k3_num_u64(id, UINT32_MAX, &v) || v < r->s->first ||
-	    v - r->s->first >= SPECIALS || (*id == '0' && id[1]))
+	if (!k3_num_u64(id, UINT32_MAX, &v) || v < s->first || v - s->first >= SPECIALS ||
+	    (*id == '0' && id[1]) || strlen(id) != (size_t)jv_string_length_bytes(jv_copy(key)))
 		return k3_fail(err, K3_EDATA, "%s: " TABLE ": '%s' is not an id from %" PRIu32
-			       " to %" PRIu32, r->path, id ? id : "", r->s->first,
-			       r->s->first + SPECIALS - 1);
-	*slot = (int)(v - r->s->first);
-	if (r->done[*slot])
-		return k3_fail(err, K3_EDATA, "%s: " TABLE ": id %s is given twice", r->path, id);
-	return 0;
-}
-
-static int take_content(struct reading *r, int slot, jv value, struct k3_err *err)
-{
-	struct special *sp = &r->s->slot[slot];
-	uint32_t id = r->s->first + (uint32_t)slot;
-
-	if (sp->text)
-		return k3_fail(err, K3_EDATA, "%s: " TABLE ": id %" PRIu32 " has two contents",
-			       r->path, id);
-	if (jv_get_kind(value) == JV_KIND_STRING)
-		sp->len = (size_t)jv_string_length_bytes(jv_copy(value));
-	if (!sp->len || strlen(jv_string_value(value)) != sp->len)
-		return k3_fail(err, K3_EDATA, "%s: " TABLE ": the content of id %" PRIu32
-			       " is not a string of one or more characters without NUL",
-			       r->path, id);
-	sp->text = strdup(jv_string_value(value));
+			       " to %" PRIu32, path, id, s->first, s->first + SPECIALS - 1);
+	content = jv_get_kind(entry) == JV_KIND_OBJECT ?
+		jv_object_get(jv_copy(entry), jv_string("content")) : jv_null();
+	if (jv_get_kind(content) == JV_KIND_STRING)
+		len = (size_t)jv_string_length_bytes(jv_copy(content));
+	if (!len || strlen(jv_string_value(content)) != len) {
+		jv_free(content);
+		return k3_fail(err, K3_EDATA, "%s: " TABLE ": id %s has no content that is a string "
+			       "of one or more characters without NUL", path, id);
+	}
+	sp = &s->slot[v - s->first];
+	sp->text = strdup(jv_string_value(content));
+	sp->len = len;
+	jv_free(content);
 	return sp->text ? 0 : k3_fail_nomem(err);
 }
 
-/*
- * Something in the table, under a path of this depth with the keys key[0] (the
- * table's own name), key[1] (an id) and key[2]; value is invalid where an object ends.
- */
-static int take_entry(struct reading *r, int depth, const char *const *key, jv value,
-		      struct k3_err *err)
+/* The entries of the table, which is borrowed. */
+static int take_table(struct specials *s, const char *path, jv table, struct k3_err *err)
 {
-	bool end = !jv_is_valid(value);
-	int slot = 0, rc;
+	int rc = 0, i;
+	jv key, value;
 
-	if (r->table_done)
-		return k3_fail(err, K3_EDATA, "%s: " TABLE " is given twice", r->path);
-	r->table = true;
-	if (depth == 1 && jv_get_kind(value) != JV_KIND_OBJECT)
-		return k3_fail(err, K3_EDATA, "%s: " TABLE " is not an object", r->path);
-	if (depth == 1 || (depth == 2 && end)) {
-		r->table_done = true;
-		return 0;
-	}
-	rc = slot_of(r, key[1], &slot, err);
-	if (rc)
-		return rc;
-	r->known[slot] = true;
-	if (depth == 2 || (depth == 3 && end))
-		r->done[slot] = true;
-	else if (depth == 3 && key[2] && !strcmp(key[2], "content"))
-		return take_content(r, slot, value, err);
-	return 0;
-}
-
-/* What the parser met: an array of a path and, but for the end of an object, a value. */
-static int take_event(struct reading *r, jv event, struct k3_err *err)
-{
-	jv path = jv_array_get(jv_copy(event), 0), part[3], value = jv_invalid();
-	int depth = jv_array_length(jv_copy(path)), rc = 0, i;
-	const char *key[3];
-	bool end;
-
-	for (i = 0; i < 3; i++) {
-		part[i] = i < depth ? jv_array_get(jv_copy(path), i) : jv_null();
-		key[i] = jv_get_kind(part[i]) == JV_KIND_STRING ? jv_string_value(part[i]) : NULL;
-	}
-	end = jv_array_length(jv_copy(event)) == 1;
-	if (!end)
-		value = jv_array_get(jv_copy(event), 1);
-	if (r->closed || (depth ? !key[0] : jv_get_kind(value) != JV_KIND_OBJECT))
-		rc = k3_fail(err, K3_EDATA, "%s: it is not one JSON object", r->path);
-	else if (depth == 0 || (depth == 1 && end))
-		r->closed = true;
-	else if (!strcmp(key[0], TABLE))
-		rc = take_entry(r, depth, key, value, err);
-	for (i = 0; i < 3; i++)
-		jv_free(part[i]);
-	jv_free(value);
-	jv_free(path);
-	return rc;
-}
-
-/* Takes the events of the parser until it has no more, or one is wrong. */
-static int take_events(struct reading *r, struct jv_parser *parser, struct k3_err *err)
-{
-	jv event, message;
-	int rc = 0;
-
-	while (!rc && jv_is_valid(event = jv_parser_next(parser))) {
-		rc = take_event(r, event, err);
-		jv_free(event);
-	}
-	if (rc)
-		return rc;
-	if (jv_invalid_has_msg(jv_copy(event))) {
-		message = jv_invalid_get_msg(event);
-		rc = k3_fail(err, K3_EDATA, "%s: %s", r->path, jv_string_value(message));
-		jv_free(message);
-	} else {
-		jv_free(event);
+	if (!jv_is_valid(table))
+		return k3_fail(err, K3_EDATA, "%s: there is no " TABLE " in it", path);
+	if (jv_get_kind(table) != JV_KIND_OBJECT)
+		return k3_fail(err, K3_EDATA, "%s: " TABLE " is not an object", path);
+	for (i = jv_object_iter(table); !rc && jv_object_iter_valid(table, i);
+	     i = jv_object_iter_next(table, i)) {
+		key = jv_object_iter_key(table, i);
+		value = jv_object_iter_value(table, i);
+		rc = take_entry(s, path, key, value, err);
+		jv_free(key);
+		jv_free(value);
 	}
 	return rc;
 }
 
-static int parse(struct reading *r, const struct k3_buf *file, struct k3_err *err)
+static int parse(struct specials *s, const char *path, const struct k3_buf *file,
+		 struct k3_err *err)
 {
 	const unsigned char *p = (const unsigned char *)file->data;
-	struct jv_parser *parser;
 	size_t at, k;
+	jv root, table;
 	uint32_t c;
 	int rc;
 
@@ -160,18 +89,14 @@ static int parse(struct reading *r, const struct k3_buf *file, struct k3_err *er
 	for (at = 0; at < file->len; at += k) {
 		k = k3_utf8_next(p + at, file->len - at, &c);
 		if (!k)
-			return k3_fail(err, K3_EDATA, "%s: offset %zu is not UTF-8", r->path, at);
+			return k3_fail(err, K3_EDATA, "%s: offset %zu is not UTF-8", path, at);
 	}
-	parser = jv_parser_new(JV_PARSE_STREAMING);
-	if (!parser)
-		return k3_fail_nomem(err);
-	jv_parser_set_buf(parser, file->data, (int)file->len, 0);
-	rc = take_events(r, parser, err);
-	jv_parser_free(parser);
-	if (!rc && !r->closed)
-		rc = k3_fail(err, K3_EDATA, "%s: it is not one JSON object", r->path);
-	if (!rc && !r->table)
-		rc = k3_fail(err, K3_EDATA, "%s: there is no " TABLE " in it", r->path);
+	rc = k3_json_parse(file->data, file->len, path, &root, err);
+	if (rc)
+		return rc;
+	table = jv_object_get(root, jv_string(TABLE));
+	rc = take_table(s, path, table, err);
+	jv_free(table);
 	return rc;
 }
 
@@ -183,9 +108,8 @@ static int by_text(const void *a, const void *b, void *arg)
 }
 
 /* Gives unnamed slots their spelling, sorts all, and refuses a spelling of two ids. */
-static int complete(struct reading *r, struct k3_err *err)
+static int complete(struct specials *s, const char *path, struct k3_err *err)
 {
-	struct specials *s = r->s;
 	struct special *sp, *next;
 	int i, n;
 
@@ -194,9 +118,6 @@ static int complete(struct reading *r, struct k3_err *err)
 		s->sorted[i] = (uint16_t)i;
 		if (sp->text)
 			continue;
-		if (r->known[i])
-			return k3_fail(err, K3_EDATA, "%s: " TABLE ": id %" PRIu32
-				       " has no content", r->path, s->first + (uint32_t)i);
 		n = asprintf(&sp->text, "<|reserved_token_%" PRIu32 "|>", s->first + (uint32_t)i);
 		if (n < 0) {
 			sp->text = NULL;
@@ -210,7 +131,7 @@ static int complete(struct reading *r, struct k3_err *err)
 		next = &s->slot[s->sorted[i]];
 		if (!strcmp(sp->text, next->text))
 			return k3_fail(err, K3_EDATA, "%s: " TABLE ": ids %" PRIu32 " and %" PRIu32
-				       " have the same content '%s'", r->path,
+				       " have the same content '%s'", path,
 				       s->first + s->sorted[i - 1], s->first + s->sorted[i],
 				       sp->text);
 	}
@@ -219,16 +140,15 @@ static int complete(struct reading *r, struct k3_err *err)
 
 int k3i_specials_read(struct specials *s, uint32_t first, const char *path, struct k3_err *err)
 {
-	struct reading r = { .s = s, .path = path };
 	struct k3_buf file = K3_BUF_INIT;
 	int rc;
 
 	s->first = first;
 	rc = k3_slurp(path, CONFIG_MAX, &file, err);
 	if (!rc)
-		rc = parse(&r, &file, err);
+		rc = parse(s, path, &file, err);
 	k3_buf_free(&file);
-	return rc ? rc : complete(&r, err);
+	return rc ? rc : complete(s, path, err);
 }
 
 void k3i_specials_free(struct specials *s)

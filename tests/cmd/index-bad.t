@@ -89,6 +89,14 @@ bad "text = json.dumps(head).replace('\"dtype\"', '\"dtype\": \"F32\", \"dtype\"
 	"tensor .*: dtype is not one short string" "a dtype twice"
 bad "text = json.dumps(head).replace('\"shape\"', '\"shape\": [5], \"shape\"', 1).encode()" \
 	"tensor .*: shape is given twice|more than 8" "a shape twice"
+for second in 7 '[]' '{}' '[[1]]' '{"a":1}' null '"x"' '[5]'; do
+	bad "text = dump(head).replace(b'\"shape\":', b'\"shape\":[5],\"shape\":$second,\"x\":', 1)" \
+		"tensor .*: (shape|is described|unknown|more than|its shape|data_offsets)" "shape [5], then $second"
+	bad "text = dump(head).replace(b'\"data_offsets\":', b'\"data_offsets\":$second,\"data_offsets\":', 1)" \
+		"tensor .*: (data_offsets|is described)" "data_offsets $second, then others"
+	bad "text = dump(head).replace(b'\"dtype\":', b'\"dtype\":$second,\"dtype\":', 1)" \
+		"tensor .*: (dtype|is described)" "dtype $second, then another"
+done
 bad "head['__metadata__'] = {'a': 7}" "__metadata__ is not one object of strings" "numbers as metadata"
 bad "head['__metadata__'] = 'x'" "__metadata__ is not one object of strings" "a string as metadata"
 bad "text = b'{\"__metadata__\":{\"a\":\"b\"},\"__metadata__\":{}}'" \

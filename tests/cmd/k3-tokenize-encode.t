@@ -41,6 +41,11 @@ cp "$demo/tiktoken.model" "$demo/tokenizer_config.json" "$tmp/bare"
 chmod a-w "$tmp/bare"
 is "$(k3-tokenize -m "$tmp/bare" "$tmp/c")" '2 10 3' 'the two files are enough'
 
+is "$(find "$tmp/bare" -type f | wc -l)" 2 'and nothing was made beside them'
+k3-index -o "$tmp/demo.k3i" "$demo" >/dev/null
+is "$(k3-tokenize -m "$tmp/demo.k3i" "$tmp/c")" '2 10 3' 'an index for a model'
+fails 1 "c: " 'a file that is no index' k3-tokenize -m "$tmp/c" "$tmp/c"
+
 # longer than any buffer, with and without an end
 awk 'BEGIN { for (i = 0; i < 30000; i++) printf "line %d of these\n", i }' >"$tmp/long"
 k3-tokenize -l "$tmp/long" >"$tmp/ids"

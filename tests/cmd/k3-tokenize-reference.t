@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ids and pieces of random hard texts against tests/reference/k3tok.py, over the demo's vocabulary.
 . tests/cmd/lib.sh
-python=python3
-$python -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
 K3_MODEL=$demo
 export K3_MODEL
 
@@ -16,12 +14,12 @@ lengths() {
 }
 
 for seed in 1 2; do
-	$python tests/reference/k3tok.py random 2000 $seed >"$tmp/texts"
+	python3 tests/reference/k3tok.py random 2000 $seed >"$tmp/texts"
 	for option in '' --special; do
-		$python tests/reference/k3tok.py encode "$demo" $option <"$tmp/texts" >"$tmp/want"
+		python3 tests/reference/k3tok.py encode "$demo" $option <"$tmp/texts" >"$tmp/want"
 		k3-tokenize -0 $option "$tmp/texts" >"$tmp/got"
 		same "$tmp/got" "$tmp/want" "ids of 2000 texts, seed $seed $option"
-		$python tests/reference/k3tok.py encode "$demo" --pieces $option <"$tmp/texts" >"$tmp/want"
+		python3 tests/reference/k3tok.py encode "$demo" --pieces $option <"$tmp/texts" >"$tmp/want"
 		k3-tokenize -0 -p $option "$tmp/texts" | lengths >"$tmp/got"
 		same "$tmp/got" "$tmp/want" "pieces of 2000 texts, seed $seed $option"
 	done
@@ -31,10 +29,10 @@ for seed in 1 2; do
 done
 
 # the cuts, in one text of more than 400,000 characters with long runs of both classes
-$python -c '
+python3 -c '
 print("ab" * 12000 + " " * 26000 + "\u4f60\u597d" * 13000 + "\x1c" * 100 + "\t" * 24901 +
       "the capital of France " * 12000 + "a" * 40000 + "\n" * 60000, end="\0")' >"$tmp/texts"
-$python tests/reference/k3tok.py encode "$demo" --pieces <"$tmp/texts" >"$tmp/want"
+python3 tests/reference/k3tok.py encode "$demo" --pieces <"$tmp/texts" >"$tmp/want"
 k3-tokenize -0 -p "$tmp/texts" | lengths >"$tmp/got"
 same "$tmp/got" "$tmp/want" 'pieces of a text with all cuts'
 plan

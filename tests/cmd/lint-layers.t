@@ -10,7 +10,7 @@ check() {
 	awk -v layers='sys err buf io num utf8
 data config index npy state
 text tokenizer
-math
+math cpu
 model
 engine engine
 sample sample' '

@@ -47,7 +47,7 @@ for program in "${K3_BUILD:-$top/build}"/bin/k3-* scripts/k3-*; do
 		sed -E 's/ {2,}[A-Za-z(].*//; s/   +[a-z].*//' | tr -s ' ,' '\n' |
 		grep -E '^--?[a-zA-Z0-9]' | sort -u >"$tmp/help"
 	sed -n '/^\.Sh DESCRIPTION/,/^\.Sh EXIT/p' "$page" | grep '^\.It Fl' |
-		sed 's/Fl -/--/g; s/Fl /-/g' | tr -s ' ,' '\n' | grep -E '^--?[a-zA-Z0-9]' |
+		sed 's/ , -/ --/g; s/Fl -/--/g; s/Fl /-/g' | tr -s ' ,' '\n' | grep -E '^--?[a-zA-Z0-9]' |
 		sort -u >"$tmp/page"
 	diff "$tmp/help" "$tmp/page" >"$tmp/diff"
 	ok $? "$page: has the options that $help shows"

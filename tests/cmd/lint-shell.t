@@ -16,7 +16,7 @@ while read -r f; do
 	if command -v shellcheck >/dev/null; then
 		# -x follows what is sourced; in tests, style and the word batch are left alone
 		case $f in
-		*.t | *.sh) set -- -s sh -S warning -e SC2034,SC2154,SC2238 ;;
+		tests/*) set -- -s sh -S warning -e SC2034,SC2154,SC2238 ;;
 		*) set -- ;;
 		esac
 		shellcheck -x "$@" "$f" >"$tmp/out" 2>&1

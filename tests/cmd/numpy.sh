@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2154
 # SPDX-License-Identifier: Apache-2.0
 # numpy.sh - sourced behind lib.sh by tests that compare with NumPy: sets py, or skips all.
 for py in python3 /usr/bin/python3 ''; do

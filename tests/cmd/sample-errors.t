@@ -51,15 +51,15 @@ refused 1 "/dev/fd/77: Bad file" "events to a closed descriptor" empty -n 1 -j /
 
 # input
 records '[np.eye(10)[[w]] for w in [3, 1, 4]]' >good	# records of 168 bytes
-head -c 160 good >cut
+head -c 160 good >cut.npy
 refused 1 "standard input: the stream ends at byte 160, inside the values of record 0" \
-	"a record cut in its values" cut
-head -c 100 good >cut
+	"a record cut in its values" cut.npy
+head -c 100 good >cut.npy
 refused 1 "standard input: the stream ends at byte 100, inside the header of record 0" \
-	"a record cut in its header" cut
-head -c 5 good >cut
+	"a record cut in its header" cut.npy
+head -c 5 good >cut.npy
 refused 1 "standard input: the stream ends at byte 5, inside the header of record 0" \
-	"a record cut in its first bytes" cut
+	"a record cut in its first bytes" cut.npy
 { head -c 168 good; echo hello; } >text
 fails 1 'record 1 at byte 168 is not an npy record' "text behind a record" k3-sample <text
 echo 17 >text
@@ -89,7 +89,8 @@ refused 1 "standard input: the stop id 10 is not one of the 10 ids" "a stop id t
 fails 1 'ends inside round 1, after 1 of 2 records' "a round cut short" k3-sample -b 2 <good
 is "$(paste -sd' ' fails.out)" "3 1" "  after the rounds before it"
 for v in nan inf -inf; do
-	records "[np.eye(10)[[w]] for w in [3, 1, 4]] + [np.full((1, 10), 1.0) + np.where(np.arange(10) == 7, float('$v'), 0)]" >bad
+	records "([np.eye(10)[[w]] for w in [3, 1, 4]] +
+		[np.where(np.arange(10)[None] == 7, float('$v'), 1)])" >bad
 	fails 1 "sequence 1, round 1: the logit of id 7 is $v" "a logit that is $v" k3-sample -b 2 <bad
 	is "$(paste -sd' ' fails.out)" "3 1" "  and nothing of its round is written"
 done

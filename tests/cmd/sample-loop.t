@@ -39,8 +39,8 @@ fails 1 'not finished' "no stop id came" k3-sample --stop 9 <pi
 is "$(cat got got2 rest | paste -sd' ')" "3 1 4 0 1" "records behind the last round stay in the pipe"
 
 # three sequences: the first stops at once, the second after two, the third runs to its count
-one 9 1 2  - 9 3  - - 4 >batch
-k3-sample -b 3 -n 3 --stop 9 <batch >got
+one 9 1 2  - 9 3  - - 4 >batch.npy
+k3-sample -b 3 -n 3 --stop 9 <batch.npy >got
 printf '%s\n' '' 1 2 '' '' 3 '' '' 4 >want
 same got want "finished sequences are empty lines"
 one 9 1 2  0 9 3  5 5 4 | k3-sample -b 3 -n 3 --stop 9 >got
@@ -73,7 +73,7 @@ EOF
 same got want "an event for every id, also the stop id"
 k3-sample -n 2 -j ev <pi >got
 is "$(jq -c '[.finish, .top]' ev | paste -sd' ')" '[null,[]] ["length",[]]' "finish is length at -n"
-k3-sample -b 2 -j ev <batch >got 2>err
+k3-sample -b 2 -j ev <batch.npy >got 2>err
 is "$? $(jq -sc 'map(.sequence)' ev)" "1 [0,1]" "a round that fails leaves no events"
 k3-sample -n 2 -j /dev/fd/3 <pi 3>ev >got
 is "$(grep -c sample ev) $(paste -sd' ' got)" "2 3 1" "events to a descriptor"
@@ -88,11 +88,11 @@ wait
 same got ids "events through a fifo"
 
 # log-probabilities
-records 'rng.normal(size=(20, 1, 100)) * 4' >rows
-k3-sample -t 0.3 -k 2 -n 20 -j ev --top 3 <rows >/dev/null
+records 'rng.normal(size=(20, 1, 100)) * 4' >rows.npy
+k3-sample -t 0.3 -k 2 -n 20 -j ev --top 3 <rows.npy >/dev/null
 "$py" -c '
 import json, numpy as np, k3npy
-for line, a in zip(open("ev"), k3npy.read(open("rows", "rb"))):
+for line, a in zip(open("ev"), k3npy.read(open("rows.npy", "rb"))):
     e, x = json.loads(line), a[0].astype(float)
     lp = x - np.log(np.exp(x).sum())
     assert abs(e["logprob"] - lp[e["id"]]) < 1e-8
@@ -130,17 +130,18 @@ cmp -s ids1 got
 is $? 1 "and so does a seed"
 
 # the stop id of the model: 1794 of 2048
-records '[np.eye(2048)[[w]] for w in [5, 6, 1794, 7]]' >rows
-k3-sample -m "$demo" <rows >got
+records '[np.eye(2048)[[w]] for w in [5, 6, 1794, 7]]' >rows.npy
+k3-sample -m "$demo" <rows.npy >got
 is "$? $(paste -sd' ' got)" "0 5 6" "the stop id of the model ends a run"
-k3-sample -m "$demo" --keep-stop <rows >got
+k3-sample -m "$demo" --keep-stop <rows.npy >got
 is "$? $(paste -sd' ' got)" "0 5 6 1794" "--keep-stop writes it"
-K3_MODEL=$demo k3-sample <rows >got
+K3_MODEL=$demo k3-sample <rows.npy >got
 is "$? $(paste -sd' ' got)" "0 5 6" "the model from the environment"
-k3-sample -m "$demo" --stop 6 <rows >got
+k3-sample -m "$demo" --stop 6 <rows.npy >got
 is "$? $(paste -sd' ' got)" "0 5" "and another stop id beside it"
+# shellcheck disable=SC2016
 fails 1 'after 1 rounds, but sequence 0 is not' "no stop id came" \
-	sh -c 'head -c 8320 rows | k3-sample -m "$1"' sh "$demo"
+	sh -c 'head -c 8320 rows.npy | k3-sample -m "$1"' sh "$demo"
 fails 1 'record 0 has rows of 10 logits, but .*share/demo has 2048 ids' "logits of another model" \
 	k3-sample -m "$demo" <pi
 fails 1 '^k3-sample: .*none' "no such model" k3-sample -m none <pi
@@ -159,7 +160,8 @@ for i, line in enumerate(iter(sys.stdin.readline, "")):
     k3npy.write(out, np.eye(10)[[sum(ids[i % b][-2:]) % 10] if new else []])
 EOF
 mkfifo next
-# loop PROMPT B DIES OPTION...: the loop; its own status is that of k3-sample
+# loop PROMPT B DIES OPTION...: leaves ids in got and the status of k3-sample in status
+# shellcheck disable=SC2094
 loop() {
 	prompt=$1 b=$2 dies=$3
 	shift 3

@@ -16,8 +16,8 @@ records '[rng.normal(size=(1 + i % 3, 50)) * 10.0 ** (i - 20) for i in range(58)
 files='random ties zeros scales'
 both() {
 	for f in $files; do
-		k3-sample "$@" <$f >ours || echo "status $?" >>ours
-		"$py" "$other" "$@" <$f >theirs
+		k3-sample "$@" <"$f" >ours || echo "status $?" >>ours
+		"$py" "$other" "$@" <"$f" >theirs
 		same ours theirs "$* on $f"
 	done
 }
@@ -41,12 +41,12 @@ both -t 0 -k 5 -s 5
 both -t 1 --name somebody
 both -t 1 --name 'a name that is longer than thirty-two bytes, ünd nöt ASCII'
 
-records '[rng.normal(size=(1, 20)) for i in range(60)]' >batch
-k3-sample -t 1 -b 4 -s 1 <batch >ours
-"$py" "$other" -t 1 -b 4 -s 1 <batch >theirs
+records '[rng.normal(size=(1, 20)) for i in range(60)]' >batch.npy
+k3-sample -t 1 -b 4 -s 1 <batch.npy >ours
+"$py" "$other" -t 1 -b 4 -s 1 <batch.npy >theirs
 same ours theirs "a batch of four"
-k3-sample -t 1 -b 2 --name one --name two <batch >ours
-"$py" "$other" -t 1 -b 2 --name one --name two <batch >theirs
+k3-sample -t 1 -b 2 --name one --name two <batch.npy >ours
+"$py" "$other" -t 1 -b 2 --name one --name two <batch.npy >theirs
 same ours theirs "a batch of two with names"
 
 # chi LIMIT: ids on stdin against the softmax of the logits 0, 0.3, ... 2.1 at temperature 0.7
@@ -60,14 +60,13 @@ print("# chi-square %.2f, 7 degrees of freedom" % chi)
 sys.exit(not 1.2 < chi < 18.5)'
 }
 # with 7 degrees of freedom 98 of 100 samples lie between 1.2 and 18.5
-records '[np.arange(8)[None] * .3] * 4000' >rows
-k3-sample -t 0.7 -s 1 <rows | chi
+records '[np.arange(8)[None] * .3] * 4000' >rows.npy
+k3-sample -t 0.7 -s 1 <rows.npy | chi
 ok $? "draws of one sequence follow the softmax"
 names=$(seq 4000 | sed 's/^/--name s/')
 # shellcheck disable=SC2086
-k3-sample -t 0.7 -b 4000 -n 1 $names <rows | chi
+k3-sample -t 0.7 -b 4000 -n 1 $names <rows.npy | chi
 ok $? "first draws of many sequences follow it too"
-# shellcheck disable=SC2046
-for s in $(seq 300); do head -c $((10 * 160)) rows | k3-sample -t 0.7 -s $s; done | chi
+for s in $(seq 300); do head -c $((10 * 160)) rows.npy | k3-sample -t 0.7 -s "$s"; done | chi
 ok $? "and those of many seeds"
 plan

@@ -26,20 +26,20 @@ route        bytes                 1   9.0072e+15   9.0072e+15   9.0072e+15
 EOF
 same got want "the table"
 k3-stat -j ev >got
-jq -c 'del(.fields)' got >what
+jq -c 'del(.fields)' got >some
 cat >want <<'EOF'
 {"schema":"k3.stat/1","file":"ev","kind":"events","event":"layer","count":3}
 {"schema":"k3.stat/1","file":"ev","kind":"events","event":"route","count":1}
 {"schema":"k3.stat/1","file":"ev","kind":"events","event":null,"count":1}
 EOF
-same what want "as JSON"
-jq -c '[.event, .fields.layer.count, .fields.layer.min, .fields.layer.max, .fields.layer.mean]' got >what
+same some want "as JSON"
+jq -c '[.event, .fields.layer.count, .fields.layer.min, .fields.layer.max, .fields.layer.mean]' got >some
 cat >want <<'EOF'
 ["layer",3,0,2,1]
 ["route",1,1,1,1]
 [null,1,7,7,7]
 EOF
-same what want "with the numbers of each field"
+same some want "with the numbers of each field"
 is "$(jq -c '.fields.bytes.max // empty' got)" 9007199254740991 "large whole numbers are whole"
 
 # many lines, over the borders of what is read at a time
@@ -63,7 +63,7 @@ is "$(k3-stat esc | sed -n '3s/ .*//p')" '?[2J' "control characters do not reach
 
 # bad LINE TEXT: a second line that is no event; the first is reported all the same
 bad() {
-	{ echo '{"event":"a"}'; printf "$1"; } >bad
+	{ echo '{"event":"a"}'; printf %b "$1"; } >bad
 	fails 1 '^k3-stat: bad: line 2 is not a JSON object$' "$2" k3-stat -j bad
 	is "$(jq -r .event fails.out)" a "  behind one that is"
 }
@@ -73,7 +73,7 @@ bad '{"a":1} {"b":2}\n' "two objects"
 bad '{"a":1' "a line that is cut"
 bad '{"a":1}x\n' "text behind an object"
 bad '{"a":\n1}\n' "an object over two lines"
-bad '{"a\\000b' "a NUL"
+bad '{"a\\0000b' "a NUL"
 deep=$("${AWK:-awk}" 'BEGIN { for (i = 0; i < 20000; i++) printf "{\"a\":" }')
 bad "$deep" "twenty thousand levels"
 echo 'not json' | sed 's/^/{/' >bad

@@ -153,6 +153,6 @@ python3 "$top/tests/reference/flip.py" s 150 >flips 2>&1
 is "$(cat flips)" ok 'a state with a byte changed is refused, or the byte meant nothing'
 
 # ---- kill -9 ----
-python3 "$top/tests/reference/kill.py" 6 >kills 2>&1
+python3 "$top/tests/reference/kill.py" 25 >kills 2>&1
 is "$(cat kills)" ok 'killed at any moment and gone on from the state: the same records'
 plan

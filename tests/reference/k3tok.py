@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """k3tok.py - a slow and literal tokenizer of K3, for comparison with k3-tokenize.
 
-    k3tok.py encode MODEL [--special] [--pieces]  NUL-ended texts on stdin to lines of ids, or of the
-                                                  lengths of pieces in bytes
+    k3tok.py encode MODEL [--special] [--pieces]  NUL-ended texts on stdin to lines of ids, or of
+                                                  the lengths of pieces in bytes
     k3tok.py random COUNT SEED                    NUL-ended random texts, dense in hard places
 
 The split pattern is matched item by item with giving back, as a regular expression engine
@@ -23,7 +23,8 @@ HAN = [(0x2E80, 0x2E99), (0x2E9B, 0x2EF3), (0x2F00, 0x2FD5), (0x3005, 0x3005), (
        (0xFA70, 0xFAD9), (0x16FE2, 0x16FE3), (0x16FF0, 0x16FF1), (0x20000, 0x2A6DF),
        (0x2A700, 0x2B739), (0x2B740, 0x2B81D), (0x2B820, 0x2CEA1), (0x2CEB0, 0x2EBE0),
        (0x2F800, 0x2FA1D), (0x30000, 0x3134A), (0x31350, 0x323AF)]
-WHITE = set('\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000') | set(map(chr, range(0x2000, 0x200B)))
+WHITE = set('\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000')
+WHITE.update(map(chr, range(0x2000, 0x200B)))
 
 
 @functools.cache
@@ -173,15 +174,15 @@ HARD = ["'s", "'S", "'ſ", "'re", "'RE", "'Ve", "'ll", "'lL", "'d", "'m", "'t", 
         'の', 'ー', '가', 'ก', '\u0e31', 'ا', '1', '12', '1234', '²', '٣', 'Ⅷ', '½', '!', '...', '/', '-',
         '<|', '|>', '<|open|>', '<|end_of_msg|>', '[BOS]', '[EOS', '<|reserved_token_1800|>',
         '<|reserved_token_1792|>', '€', '😀', '\u200d', '\ufe0f', '\u0378', '\uffff', '\x01', '\x7f']
-BYTES = [b'\x80', b'\xff', b'\xc0\xaf', b'\xc3', b'\xe4\xbd', b'\xed\xa0\x80', b'\xf0\x9f\x98', b'\xf4\x90\x80\x80',
-         b'\xe0\x80\x80', b'\xfe']
+BYTES = [b'\x80', b'\xff', b'\xc0\xaf', b'\xc3', b'\xe4\xbd', b'\xed\xa0\x80', b'\xf0\x9f\x98',
+         b'\xf4\x90\x80\x80', b'\xe0\x80\x80', b'\xfe']
 
 
 def random_texts(count, seed):
     r = random.Random(seed)
     old = unicodedata.ucd_3_2_0
-    anywhere = [c for c in map(chr, range(1, 0x30000)) if old.category(c) not in ('Cn', 'Cs', 'Co') and
-                old.category(c) == unicodedata.category(c)]
+    anywhere = [c for c in map(chr, range(1, 0x30000))
+                if old.category(c) == unicodedata.category(c) not in ('Cn', 'Cs', 'Co')]
     for i in range(count):
         if i % 4 == 0:
             pool = [r.choice(anywhere).encode() for _ in range(6)] + [b' ', b'a', b'A', b'\n']

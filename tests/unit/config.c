@@ -89,7 +89,8 @@ static int parse(jv root)
 
 static void refused(jv root, const char *names, const char *what)
 {
-	bool pass = parse(root) == K3_EDATA && strstr(err.text, names) && !strncmp(err.text, "C: ", 3);
+	bool pass = parse(root) == K3_EDATA && strstr(err.text, names) &&
+		    !strncmp(err.text, "C: ", 3);
 
 	ok(pass, "%s: %s", what, names);
 	if (!pass)
@@ -115,9 +116,11 @@ static void missing_keys(void)
 	deleted(reals, "without a real number");
 	deleted(lists, "without a list");
 	for (size_t i = 0; i < sizeof fixeds / sizeof *fixeds; i++)
-		refused(without(jv_copy(demo), fixeds[i][0]), fixeds[i][0], "without a fixed value");
+		refused(without(jv_copy(demo), fixeds[i][0]), fixeds[i][0],
+			"without a fixed value");
 	refused(without(jv_copy(demo), "text_config"), "text_config is missing", "no object");
-	refused(with(jv_copy(demo), "text_config", "[]"), "text_config must be an object", "a list");
+	refused(with(jv_copy(demo), "text_config", "[]"), "text_config must be an object",
+		"a list");
 	refused(without(jv_copy(demo), TEXT "linear_attn_config"),
 		TEXT "linear_attn_config is missing", "no object");
 
@@ -143,7 +146,9 @@ static void wrong_values(void)
 	static const char *const whole_values[] = {
 		"null", "\"7\"", "1.5", "-1", "1e300", "true", "[4]", "4294967296.5", "{}", NULL
 	};
-	static const char *const real_values[] = { "null", "\"1\"", "1e30", "0", "true", "[1]", NULL };
+	static const char *const real_values[] = {
+		"null", "\"1\"", "1e30", "0", "true", "[1]", NULL
+	};
 
 	for (int i = 0; wholes[i]; i++)
 		for (int k = 0; whole_values[k]; k++)
@@ -159,24 +164,30 @@ static void wrong_values(void)
 	for (int i = 0; lists[i]; i++)
 		refused(with(jv_copy(demo), lists[i], "3"), lists[i], "no list");
 	for (size_t i = 0; i < sizeof fixeds / sizeof *fixeds; i++)
-		refused(with(jv_copy(demo), fixeds[i][0], fixeds[i][1]), fixeds[i][0], fixeds[i][1]);
+		refused(with(jv_copy(demo), fixeds[i][0], fixeds[i][1]), fixeds[i][0],
+			fixeds[i][1]);
 	for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
 		refused(with(jv_copy(demo), optional[i][0], optional[i][1]), optional[i][0],
 			optional[i][1]);
 		ok(!parse(without(jv_copy(demo), optional[i][0])), "%s may be missing",
 		   optional[i][0]);
 	}
-	refused(with(jv_copy(demo), LINEAR "gate_lower_bound", "5"), "gate_lower_bound", "positive");
+	refused(with(jv_copy(demo), LINEAR "gate_lower_bound", "5"), "gate_lower_bound",
+		"positive");
 	refused(with(jv_copy(demo), TEXT "num_experts_per_token", "17"), "num_experts_per_token",
 		"more than there are");
-	refused(with(jv_copy(demo), TEXT "num_key_value_heads", "2"), "num_key_value_heads", "grouped");
+	refused(with(jv_copy(demo), TEXT "num_key_value_heads", "2"), "num_key_value_heads",
+		"grouped");
 	refused(with(jv_copy(demo), TEXT "routed_expert_hidden_size", "48"),
 		"routed_expert_hidden_size must be a multiple of 32", "half a group");
 	refused(with(jv_copy(demo), TEXT "moe_intermediate_size", "33"),
 		"moe_intermediate_size must be a multiple of 32", "one too many");
 	refused(with(jv_copy(demo), TEXT "first_k_dense_replace", "10"), "first_k_dense_replace",
 		"more than there are");
-	refused(with(jv_copy(demo), "eos_token_id", "2048"), "eos_token_id", "beyond the vocabulary");
+	refused(with(jv_copy(demo), "eos_token_id", "2048"), "eos_token_id",
+		"beyond the vocabulary");
+	refused(with(with(jv_copy(demo), TEXT "num_experts", "16384"), TEXT "num_hidden_layers",
+		     "4096"), "layers 1 to 4096", "layers that no list has");
 	ok(!parse(with(jv_copy(demo), TEXT "top_k", "50")), "top_k means nothing");
 	ok(!parse(with(jv_copy(demo), TEXT "hidden_size", "192.0")), "192.0 is a whole number");
 	ok(!parse(with(jv_copy(demo), TEXT "num_experts_per_token", "16")), "all experts chosen");
@@ -207,7 +218,8 @@ static void layer_lists(void)
 		refused(with(root, lists[1], bad[i][1]), bad[i][2], "layer lists");
 	}
 	root = jv_dump_string(jv_copy(demo), 0);
-	pass = !k3_config_parse(jv_string_value(root), strlen(jv_string_value(root)), "C", &c, &err);
+	pass = !k3_config_parse(jv_string_value(root), strlen(jv_string_value(root)), "C", &c,
+				&err);
 	ok(pass && !memcmp(c.kind, kinds, 9), "the lists count from 1, the layers from 0");
 	if (pass)
 		k3_config_free(&c);
@@ -226,8 +238,12 @@ static void layer_lists(void)
 			k3_buf_printf(&b, ",%d", i);
 	k3_buf_str(&b, "]");
 	root = with(root, lists[0], b.data);
-	root = jv_dump_string(with(root, TEXT "num_hidden_layers", "93"), 0);
-	pass = !k3_config_parse(jv_string_value(root), strlen(jv_string_value(root)), "C", &c, &err);
+	root = with(root, TEXT "num_hidden_layers", "93");
+	refused(with(jv_copy(root), TEXT "num_experts", "16384"), "more than 1048576 experts",
+		"too large");
+	root = jv_dump_string(root, 0);
+	pass = !k3_config_parse(jv_string_value(root), strlen(jv_string_value(root)), "C", &c,
+				&err);
 	for (uint32_t i = 0; pass && i < 93; i++)
 		pass = c.kind[i] == (i % 4 == 3 || i == 92 ? K3_MLA : K3_KDA);
 	ok(pass, "93 layers: KKKM and so on, the last two both MLA");
@@ -240,9 +256,15 @@ static void layer_lists(void)
 static void broken_text(void)
 {
 	static const char *const bad[][2] = {
-		{ "", "empty" }, { "   \n", "empty" }, { "{", "JSON" }, { "[]", "not an object" },
-		{ "7", "not an object" }, { "null", "not an object" }, { "{} {}", "something follows" },
-		{ "{\"model_type\":nan}", "JSON" }, { "{\"model_type\":1,}", "JSON" },
+		{ "", "empty" },
+		{ "   \n", "empty" },
+		{ "{", "JSON" },
+		{ "[]", "not an object" },
+		{ "7", "not an object" },
+		{ "null", "not an object" },
+		{ "{} {}", "something follows" },
+		{ "{\"model_type\":nan}", "JSON" },
+		{ "{\"model_type\":1,}", "JSON" },
 		{ "{\"a\":1,\"a\":2}", "\"a\" is given twice" },
 		{ "{\"x\":{\"a\":1,\"b\":[],\"a\":2}}", "\"a\" is given twice" },
 		{ "{\"x\":{\"a\":1},\"x\":{\"b\":2}}", "\"x\" is given twice" },

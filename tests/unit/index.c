@@ -23,7 +23,8 @@ static void lookups(const struct k3_index *ix)
 	uint64_t n = 0;
 	bool same = true;
 
-	ok(k3_index_count(ix) == 1002, "1002 tensors: 229 of layers, 5 of the model, 768 of experts");
+	ok(k3_index_count(ix) == 1002,
+	   "1002 tensors: 229 of layers, 5 of the model, 768 of experts");
 	for (uint64_t i = 0; i < k3_index_count(ix); i++) {
 		same = k3_index_at(ix, i, &t) &&
 		       !k3_index_tensor(ix, t.role, t.layer, t.expert, &u, &err) && same &&
@@ -35,15 +36,17 @@ static void lookups(const struct k3_index *ix)
 	ok(same, "by number and by role they are the same");
 	ok(n == 7392896, "together they have the bytes of the checkpoint's own index");
 
-	ok(!k3_index_tensor(ix, K3_KDA_Q_CONV, 4, 0, &t, &err) && t.dtype == K3_F32 && t.rank == 3 &&
-	   t.shape[0] == 128 && t.shape[1] == 1 && t.shape[2] == 4 && t.rows == 128 &&
-	   t.cols == 4 && t.bytes == 2048, "a convolution is a matrix of 128 rows");
+	ok(!k3_index_tensor(ix, K3_KDA_Q_CONV, 4, 0, &t, &err) && t.dtype == K3_F32 &&
+	       t.rank == 3 && t.shape[0] == 128 && t.shape[1] == 1 && t.shape[2] == 4 &&
+	       t.rows == 128 && t.cols == 4 && t.bytes == 2048,
+	   "a convolution is a matrix of 128 rows");
 	ok(!k3_index_tensor(ix, K3_FINAL_NORM, 0, 0, &t, &err) && t.rank == 1 && t.rows == 1 &&
 	   t.cols == 192 && t.bytes == 384, "a norm is one row");
 	ok(!k3_index_tensor(ix, K3_W2_SCALE, 8, 15, &t, &err) && t.dtype == K3_U8 && t.rows == 96 &&
 	   t.cols == 2, "scales of the last expert");
 	k3_role_name(K3_W2_SCALE, 8, 15, name, sizeof name);
-	ok(!strcmp(name, "language_model.model.layers.8.block_sparse_moe.experts.15.w2.weight_scale"),
+	ok(!strcmp(name,
+		   "language_model.model.layers.8.block_sparse_moe.experts.15.w2.weight_scale"),
 	   "and their name");
 	k3_role_name(K3_HEAD, 0, 0, name, sizeof name);
 	ok(!strcmp(name, "language_model.lm_head.weight"), "the name of the head");
@@ -92,7 +95,8 @@ static void damage(const char *what)
 			if (pwrite(fd, &whole.data[i], 1, (off_t)i) != 1)
 				exit(99);
 		}
-	ok(failed == n * sizeof change, "%s: a byte changed in any of %zu places is noticed", what, n);
+	ok(failed == n * sizeof change, "%s: a byte changed in any of %zu places is noticed", what,
+	   n);
 	ok(!reads(), "unchanged it is read");
 	failed = 0;
 	for (size_t i = n; i-- > 0;) {
@@ -142,7 +146,8 @@ static void forge(void)
 		k3_index_census(ix, &n);
 		for (uint64_t k = 0; k < k3_index_count(ix); k += 97)
 			if (!k3_index_at(ix, k, &t))
-				read += k3_index_tensor(ix, t.role, t.layer, t.expert, &t, &err) == 0;
+				read +=
+				    k3_index_tensor(ix, t.role, t.layer, t.expert, &t, &err) == 0;
 		k3_index_close(ix);
 	}
 	ok(read > 0, "forged indexes crash nothing");

@@ -103,7 +103,7 @@ static void test_headers(void)
 	bad("{'descr': '<f4', 'fortran_order': True, 'shape': (1,)}", "Fortran order");
 	bad("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", "neither False nor True");
 	bad("{'descr': '<f4', 'fortran_order': Falsey, 'shape': (1,)}", "no ','");
-	bad("{'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa': 1}", "short quoted string");
+	bad("{'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa': 1}", "short quoted string");
 	bad(START "()}", "no dimensions");
 	bad(START "(5)}", "not a tuple");
 	bad(START "5}", "no '('");

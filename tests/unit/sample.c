@@ -90,7 +90,7 @@ static void test_greedy(void)
 
 static void test_ranking(void)
 {
-	const float row[8] = { 0.0f, 5, -0.0f, -1, 5, -1e-40f, 1e-40f, -1 };
+	const float row[8] = { -0.0f, 5, 0.0f, -1, 5, -1e-40f, 1e-40f, -1 };
 	const uint32_t want[8] = { 1, 4, 6, 0, 2, 5, 3, 7 };
 	struct k3_sampler *s = sampler((struct k3_sampling)K3_SAMPLING_GREEDY, 8);
 	uint32_t got[10] = { 0 };
@@ -206,6 +206,9 @@ static void test_counter(void)
 		differ += k3_sampler_pick(s, 4, (uint64_t)i) != a[i];
 	ok(i < 0, "draws backwards are draws forwards");
 	ok(differ > 40, "another stream draws other ids");
+	for (differ = 0, i = 0; i < 50; i++)
+		differ += k3_sampler_pick(s, 3, (uint64_t)i | 1ull << 40) != a[i];
+	ok(differ > 40, "and so does a number of the draw that differs above bit 32");
 	k3_sampler_free(s);
 }
 

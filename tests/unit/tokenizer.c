@@ -96,8 +96,8 @@ static const char *encode(const struct k3_tokenizer *t, const char *text, size_t
 	for (out[0] = '\0', i = 0; i < ids.count; i++) {
 		if (i == ends.id[piece])
 			piece++;
-		at += (size_t)snprintf(out + at, sizeof out - at, "%s%u%s", at ? " " : "", ids.id[i],
-				       i + 1 == ends.id[piece] ? "|" : "");
+		at += (size_t)snprintf(out + at, sizeof out - at, "%s%u%s", at ? " " : "",
+				       ids.id[i], i + 1 == ends.id[piece] ? "|" : "");
 	}
 	if (ends.count ? ends.id[ends.count - 1] != ids.count : ids.count)
 		snprintf(out, sizeof out, "the last piece does not end at the last id");
@@ -228,35 +228,38 @@ static void check_refused(const char *words)
 static void test_bad_names(void)
 {
 	static const struct { const char *json, *words; } bad[] = {
-		{ "", "not one JSON object" },
-		{ "[]", "not one JSON object" },
-		{ "3", "not one JSON object" },
-		{ "[{'added_tokens_decoder':{}}]", "not one JSON object" },
-		{ "{'added_tokens_decoder':{}} {}", "not one JSON object" },
-		{ "{'added_tokens_decoder':{}} 3", "not one JSON object" },
+		{ "", "empty" },
+		{ "[]", "is not an object" },
+		{ "3", "is not an object" },
+		{ "[{'added_tokens_decoder':{}}]", "is not an object" },
+		{ "{'added_tokens_decoder':{}} {}", "something follows" },
+		{ "{'added_tokens_decoder':{}} 3", "something follows" },
 		{ "{}", "no added_tokens_decoder" },
 		{ "{'a':{'added_tokens_decoder':{}}}", "no added_tokens_decoder" },
 		{ "{'added_tokens_decoder':3}", "is not an object" },
 		{ "{'added_tokens_decoder':[]}", "is not an object" },
-		{ "{'added_tokens_decoder':[3]}", "'' is not an id" },
+		{ "{'added_tokens_decoder':[3]}", "is not an object" },
 		{ "{'added_tokens_decoder':{'256':{'content':'a'}}}",
 		  "'256' is not an id from 257 to 512" },
 		{ "{'added_tokens_decoder':{'513':{'content':'a'}}}",
 		  "'513' is not an id from 257 to 512" },
 		{ "{'added_tokens_decoder':{'-1':{'content':'a'}}}", "'-1' is not an id" },
 		{ "{'added_tokens_decoder':{'0257':{'content':'a'}}}", "'0257' is not an id" },
+		{ "{'added_tokens_decoder':{'257\\u0000':{'content':'a'}}}", "'257' is not an id" },
 		{ "{'added_tokens_decoder':{'257':{}}}", "id 257 has no content" },
 		{ "{'added_tokens_decoder':{'257':'a'}}", "id 257 has no content" },
 		{ "{'added_tokens_decoder':{'257':['content','a']}}", "id 257 has no content" },
 		{ "{'added_tokens_decoder':{'257':{'content':['a']}}}", "id 257 has no content" },
-		{ "{'added_tokens_decoder':{'257':{'content':null}}}", "content of id 257 is not" },
-		{ "{'added_tokens_decoder':{'257':{'content':''}}}", "content of id 257 is not" },
+		{ "{'added_tokens_decoder':{'257':{'content':null}}}",
+		  "id 257 has no content that is a string" },
+		{ "{'added_tokens_decoder':{'257':{'content':''}}}",
+		  "id 257 has no content that is a string" },
 		{ "{'added_tokens_decoder':{'257':{'content':'a\\u0000'}}}",
-		  "content of id 257 is not" },
+		  "id 257 has no content that is a string" },
 		{ "{'added_tokens_decoder':{'257':{'content':'a','content':'b'}}}",
-		  "two contents" },
+		  "given twice" },
 		{ "{'added_tokens_decoder':{'257':{'content':'a'},'257':{'content':'b'}}}",
-		  "257 is given twice" },
+		  "given twice" },
 		{ "{'added_tokens_decoder':{},'added_tokens_decoder':{}}", "is given twice" },
 		{ "{'added_tokens_decoder':{'257':{'content':'a'}},"
 		  "'added_tokens_decoder':{'258':{'content':'b'}}}", "is given twice" },
@@ -305,7 +308,7 @@ static void test_bad_vocabularies(void)
 	static const struct { const char *text, *words; } bad[] = {
 		{ "YWI= 256", "line 257 has no newline" },
 		{ "YWI= 256\r\n", "line 257 ends with a carriage return" },
-		{ "YWI= 256\n\nYWM= 257\n", "line 258 is not base64, one blank and a decimal rank" },
+		{ "YWI= 256\n\nYWM= 257\n", "line 258 is not base64, one blank and a" },
 		{ "YWI=\t256\n", "line 257 is not base64, one blank" },
 		{ "YWI=  256\n", "line 257 is not base64, one blank" },
 		{ "YWI= 256 \n", "line 257 is not base64, one blank" },
@@ -369,7 +372,7 @@ static void test_speed(void)
 		start = clock();
 		ids.count = 0;
 		rc = k3_tokenizer_encode(t, text, sizeof text, true, &ids, NULL, NULL);
-		/* 40 sections of 25,000: of eight a, of two blanks, of "ab" before "ba" and "aba" */
+		/* 40 sections of 25,000: of eight a, of two blanks, of "ab" before "ba", "aba" */
 		ok(!rc && ids.count == (units[i] == 'a' ? 125000 : 500000) &&
 		   clock() - start < CLOCKS_PER_SEC, "a megabyte of '%c' takes less than a second",
 		   units[i]);

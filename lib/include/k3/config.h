@@ -65,7 +65,7 @@ K3_API K3_NODISCARD int k3_config_parse(const char *text, size_t len, const char
 					struct k3_config *out, struct k3_err *err);
 K3_API void k3_config_free(struct k3_config *c);
 
-/* Layer L has routed experts (model page, 2.6); else it is dense. */
+/* Layer L has routed experts (docs/model.md 2.6); else it is dense. */
 K3_API bool k3_config_is_moe(const struct k3_config *c, uint32_t layer);
 
 /*

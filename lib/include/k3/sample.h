@@ -25,7 +25,7 @@ extern "C" {
 struct k3_sampling {
 	double temperature;	/* divides the logits; 0 takes the first of the ranking */
 	uint32_t top_k;		/* so many ids; 0 for all */
-	double top_p;		/* the fewest ids whose share of those kept so far is top_p; 1 for all */
+	double top_p;		/* the fewest ids with this share of those kept so far; 1 for all */
 	double min_p;		/* ids at least min_p times as likely as the first; 0 for all */
 	uint64_t seed;
 };

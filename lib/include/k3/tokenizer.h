@@ -56,7 +56,8 @@ K3_API const char *k3_tokenizer_bytes(const struct k3_tokenizer *t, uint32_t id,
  * in the text become these ids; without, they are text like any other.
  *
  * ends, unless NULL, gets one number for each piece of the text: the number of ids
- * in *ids behind the piece's last.  Errors: K3_EDATA for 4 GiB and more, K3_ENOMEM.
+ * in *ids behind the piece's last.  Errors: K3_EDATA for 4 GiB and more, K3_ENOMEM;
+ * after one, a part of the ids may have been appended.
  */
 K3_API K3_NODISCARD int k3_tokenizer_encode(const struct k3_tokenizer *t, const void *text,
 					    size_t n, bool special, struct k3_ids *ids,
