@@ -19,6 +19,7 @@
 #include <k3/buf.h>
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ struct rig {
 	unsigned char *data[K3_ROLES];	/* of experts all, one after the other */
 	uint64_t bytes[K3_ROLES];	/* of one expert */
 	uint64_t block_rows;
-	long fail_after;		/* blocks until the feed fails; -1: never */
+	_Atomic long fail_after;	/* blocks until the feed fails; below 0: never */
 	struct k3_layer_vectors vectors;
 	struct k3_tile tile;
 	struct k3_routed routed;
@@ -77,7 +78,7 @@ static int rig_block(struct k3_feed *f, unsigned rank, const struct k3_matrix *m
 	uint64_t width = m->tensor.cols * (m->mxfp4 ? 1 : 2);
 
 	(void)rank;
-	if (r->fail_after >= 0 && r->fail_after-- == 0)
+	if (atomic_fetch_sub(&r->fail_after, 1) == 0)
 		return k3_fail(err, K3_EIO, "the disk is gone");
 	*b = (struct k3_block){ .row = i * m->block_rows };
 	b->rows = m->rows - b->row < m->block_rows ? m->rows - b->row : m->block_rows;
