@@ -165,7 +165,7 @@ ids_come_on_standard_input 1 2 3
 unrecognized_option --frobnicate
 EOF
 ok "$([ ! -e s1 ] && [ ! -e x ]; echo $?)" 'and none of them made a file'
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1; then
 	echo 1 >one.ids
 	script -qec 'k3-step <one.ids' typescript >/dev/null 2>&1
 	is "$?" 2 'records do not go to a terminal'
