@@ -67,7 +67,7 @@ static const char usage[] =
 "      --trace FILE      write what happens in each layer into FILE, as JSON Lines\n"
 "  -t, --threads N       threads to compute with (default: all processors)\n"
 "  -h, --help            print this\n"
-"  -V, --version         print the version\n";
+"  -V, --version         print the version; with -v also the instruction set\n";
 
 /* ---- options ---- */
 
@@ -79,7 +79,7 @@ static const struct option longs[] = {
 	{ "until", 1, NULL, OPT_UNTIL }, { "layers", 1, NULL, OPT_LAYERS },
 	{ "logits", 1, NULL, OPT_LOGITS }, { "tap", 1, NULL, OPT_TAP },
 	{ "trace", 1, NULL, OPT_TRACE }, { "threads", 1, NULL, 't' },
-	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' },
+	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' }, { "verbose", 0, NULL, 'v' },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -152,23 +152,40 @@ static bool parse_option(struct options *o, int c)
 	}
 }
 
+static int print_version(bool verbose)
+{
+	const char *cpu = getenv("K3_CPU");
+	struct k3_err err;
+	int rc = verbose && cpu && *cpu ? k3_cpu_select(cpu, &err) : 0;
+
+	if (rc)
+		return cli_error(rc, &err);
+	cli_version();
+	if (verbose)
+		printf("instruction set: %s\n", k3_cpu_name());
+	return CLI_OK;
+}
+
 /* The exit status, or -1 to go on. */
 static int parse(struct options *o, int argc, char **argv)
 {
+	bool version = false, verbose = false;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "m:b:s:t:hV", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "m:b:s:t:hVv", longs, NULL)) != -1) {
 		if (c == 'h') {
 			fputs(usage, stdout);
 			return CLI_OK;
 		}
-		if (c == 'V') {
-			cli_version();
-			return CLI_OK;
-		}
-		if (!parse_option(o, c))
+		version |= c == 'V';
+		verbose |= c == 'v';
+		if (c != 'V' && c != 'v' && !parse_option(o, c))
 			return CLI_USAGE;
 	}
+	if (version)
+		return print_version(verbose);
+	if (verbose)
+		return cli_usage("-v goes with --version");
 	if (optind < argc)
 		return cli_usage("'%s': ids come on standard input", argv[optind]);
 	if (o->states && (o->all ? false : o->batch && o->batch != o->states))

@@ -176,6 +176,10 @@ k3-step --help >help
 is "$?,$(head -c 14 help)" '0,usage: k3-step' '--help'
 k3-step -V | grep -q '^k3-step (k3) [0-9]'
 ok $? '--version'
+for set in $sets; do
+	is "$(K3_CPU=$set k3-step -vV | tail -n 1)" "instruction set: $set" "--version -v knows $set"
+done
+fails 2 'goes with --version' '-v alone' k3-step -v
 fails 1 'standard output' '--help on a full disk' sh -c 'k3-step --help >/dev/full'
 
 # ---- signals ----
