@@ -110,7 +110,7 @@ lint: all
 	$(MAKE) B=build/lint-clang CC=clang CFLAGS='-O2 -Werror' all units
 	K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' tests/cmd/lint-*.t
 
-# exp, sigmoid and tanh over all 2^32 floats: a quarter of an hour.
+# exp, sigmoid and tanh over all 2^32 floats: some minutes.
 .PHONY: check-exhaustive check-reference check-mutants check-tiktoken replica
 check-exhaustive: tests/long/elementary.c $B/flags
 	@mkdir -p $B/long
