@@ -168,9 +168,11 @@ static uint64_t tile_tokens(const struct k3_sweep *s)
 {
 	const struct k3_config *c = s->e->config;
 	uint64_t dense = c->dense_width, p = (uint64_t)c->kda_heads * c->kda_dim, n;
+	uint64_t latent = (uint64_t)c->mla_heads * c->kv_rank;
 
 	n = s->e->tile ? s->e->tile
-		       : TILE_BYTES / sizeof(float) / (2 * (uint64_t)c->hidden + 5 * p + 2 * dense);
+		       : TILE_BYTES / sizeof(float) /
+			 (2 * (uint64_t)c->hidden + 5 * p + 2 * dense + latent);
 	n = n ? n : 1;
 	return n < s->tokens ? n : s->tokens;
 }

@@ -12,6 +12,8 @@ enum { ROWS = 2, VECS = VECS_MAX };
 
 static inline v16 v16_zero(void) { return (v16){ _mm256_setzero_ps(), _mm256_setzero_ps() }; }
 
+static inline v16 v16_set1(float f) { return (v16){ _mm256_set1_ps(f), _mm256_set1_ps(f) }; }
+
 static inline v16 v16_load(const float *p)
 {
 	return (v16){ _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) };

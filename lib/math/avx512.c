@@ -9,6 +9,7 @@ typedef __m512 v16;
 enum { ROWS = 4, VECS = VECS_MAX };
 
 static inline v16 v16_zero(void) { return _mm512_setzero_ps(); }
+static inline v16 v16_set1(float f) { return _mm512_set1_ps(f); }
 static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v16_store(float *p, v16 v) { _mm512_storeu_ps(p, v); }
 static inline v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }

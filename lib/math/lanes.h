@@ -8,6 +8,7 @@
  *	v16_zero()		+0 in every lane
  *	v16_load(p)		16 floats at any address
  *	v16_store(p, v)
+ *	v16_set1(f)		f in every lane
  *	v16_fma(a, b, c)	one fused a * b + c a lane
  *	v16_bf16(p)		16 bf16 at any address, widened
  *	fp4_table		what decoding codes of one scale needs
@@ -175,25 +176,32 @@ static void tile_piece(const float *w, size_t n, const float *x, size_t count, v
 	}
 }
 
-/* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
-typedef void (*widen_fn)(const void *w, const void *scales, size_t n, size_t row, size_t at,
-			 size_t k, float *out);
+/* Rows of weights: each `stride` elements behind the one before. */
+struct source {
+	const unsigned char *w, *scales;
+	size_t stride;
+};
 
-static void widen_row_bf16(const void *w, const void *scales, size_t n, size_t row, size_t at,
-			   size_t k, float *out)
+/* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
+typedef void (*widen_fn)(const struct source *s, size_t row, size_t at, size_t k, float *out);
+
+static void widen_row_bf16(const struct source *s, size_t row, size_t at, size_t k, float *out)
 {
-	(void)scales;
-	widen_bf16((const unsigned char *)w + 2 * (row * n + at), k, out);
+	widen_bf16(s->w + 2 * (row * s->stride + at), k, out);
 }
 
-static void widen_row_fp4(const void *w, const void *scales, size_t n, size_t row, size_t at,
-			  size_t k, float *out)
+static void widen_row_f32(const struct source *s, size_t row, size_t at, size_t k, float *out)
 {
-	const unsigned char *c = (const unsigned char *)w + (row * n + at) / 2;
-	const unsigned char *s = (const unsigned char *)scales + (row * n + at) / GROUP;
+	memcpy(out, s->w + 4 * (row * s->stride + at), k * sizeof *out);
+}
+
+static void widen_row_fp4(const struct source *s, size_t row, size_t at, size_t k, float *out)
+{
+	const unsigned char *c = s->w + (row * s->stride + at) / 2;
+	const unsigned char *e = s->scales + (row * s->stride + at) / GROUP;
 
 	for (size_t i = 0; i < k; i += GROUP) {
-		fp4_table t = fp4_prepare(scale_value(s[i / GROUP]));
+		fp4_table t = fp4_prepare(scale_value(e[i / GROUP]));
 
 		v16_store(out + i, v16_fp4(c + i / 2, t));
 		v16_store(out + i + LANES, v16_fp4(c + i / 2 + 8, t));
@@ -205,7 +213,7 @@ static void widen_row_fp4(const void *w, const void *scales, size_t n, size_t ro
  * piece of all vectors stays in the first cache while the rows pass over it.
  */
 static inline __attribute__((always_inline))
-void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t deep, size_t n,
+void tile(widen_fn widen, const struct source *s, size_t row, size_t deep, size_t n,
 	  const float *const *x, size_t count, float *const *y)
 {
 	_Alignas(64) float piece[ROWS * STEP], xs[TILE * STEP];
@@ -222,13 +230,13 @@ void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t 
 			memcpy(xs + v * STEP, x[v] + at, k * sizeof *xs);
 		for (size_t d = 0; d < deep; d += ROWS) {
 			for (size_t r = 0; r < ROWS; r++)
-				widen(w, scales, n, row + d + r, at, k, piece + r * STEP);
+				widen(s, row + d + r, at, k, piece + r * STEP);
 			tile_piece(piece, k, xs, count, acc + d * count);
 		}
 	}
 	for (size_t r = 0; r < deep; r++) {
 		if (whole < n)
-			widen(w, scales, n, row + r, whole, n - whole, piece);
+			widen(s, row + r, whole, n - whole, piece);
 		for (size_t v = 0; v < count; v++) {
 			v16 sum = acc[r / ROWS * ROWS * count + v * ROWS + r % ROWS];
 
@@ -243,7 +251,7 @@ void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t 
  * vectors that were.
  */
 static inline __attribute__((always_inline))
-size_t tiles(widen_fn widen, const void *w, const void *scales, size_t rows, size_t n,
+size_t tiles(widen_fn widen, const struct source *s, size_t rows, size_t n,
 	     const float *const *x, size_t count, float *const *y)
 {
 	size_t v = 0, whole = rows / ROWS * ROWS;
@@ -252,8 +260,7 @@ size_t tiles(widen_fn widen, const void *w, const void *scales, size_t rows, siz
 		size_t k = count - v < TILE ? count - v : TILE;
 
 		for (size_t r = 0; r < whole; r += DEEP)
-			tile(widen, w, scales, r, whole - r < DEEP ? whole - r : DEEP, n, x + v, k,
-			     y + v);
+			tile(widen, s, r, whole - r < DEEP ? whole - r : DEEP, n, x + v, k, y + v);
 		v += k;
 	}
 	return v;
@@ -265,7 +272,7 @@ static void rows_bf16(const void *w, size_t rows, size_t n, const float *const *
 		      float *const *y)
 {
 	const unsigned char *p = w;
-	size_t v = tiles(widen_row_bf16, w, NULL, rows, n, x, count, y), r;
+	size_t v = tiles(widen_row_bf16, &(struct source){ p, NULL, n }, rows, n, x, count, y), r;
 
 	/* what is left: all rows of the last few vectors, the last few rows of the others */
 	for (size_t u = 0; u < count; u++) {
@@ -282,7 +289,7 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 		       const float *const *x, size_t count, float *const *y)
 {
 	const unsigned char *c = codes, *s = scales;
-	size_t v = tiles(widen_row_fp4, codes, scales, rows, n, x, count, y), r;
+	size_t v = tiles(widen_row_fp4, &(struct source){ c, s, n }, rows, n, x, count, y), r;
 
 	for (size_t u = 0; u < count; u++) {
 		size_t from = u < v ? rows / ROWS * ROWS : 0;
@@ -294,10 +301,70 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 	}
 }
 
+static void rows_f32(const float *w, size_t stride, size_t rows, size_t n, const float *const *x,
+		     size_t count, float *const *y)
+{
+	struct source s = { (const unsigned char *)w, NULL, stride };
+	size_t v = tiles(widen_row_f32, &s, rows, n, x, count, y), whole = rows / ROWS * ROWS;
+
+	for (size_t u = 0; u < count; u++)
+		for (size_t r = u < v ? whole : 0; r < rows; r++)
+			y[u][r] = dot(w + r * stride, x[u], n);
+}
+
+/* Columns and vectors of sums that are kept in registers while the rows pass by. */
+enum { WIDE = VECS_MAX > 3 ? 4 : 2 };
+
+static inline __attribute__((always_inline))
+void weigh(const float *w, size_t stride, size_t rows, size_t at, const float *const *weight,
+	   size_t vecs, float *const *y)
+{
+	v16 sum[WIDE * WIDE];
+
+	UNROLL
+	for (size_t k = 0; k < vecs * WIDE; k++)
+		sum[k] = v16_load(y[k / WIDE] + at + k % WIDE * LANES);
+	for (size_t r = 0; r < rows; r++) {
+		v16 row[WIDE];
+
+		UNROLL
+		for (size_t k = 0; k < WIDE; k++)
+			row[k] = v16_load(w + r * stride + at + k * LANES);
+		UNROLL
+		for (size_t v = 0; v < vecs; v++) {
+			v16 f = v16_set1(weight[v][r]);
+
+			UNROLL
+			for (size_t k = 0; k < WIDE; k++)
+				sum[v * WIDE + k] = v16_fma(f, row[k], sum[v * WIDE + k]);
+		}
+	}
+	UNROLL
+	for (size_t k = 0; k < vecs * WIDE; k++)
+		v16_store(y[k / WIDE] + at + k % WIDE * LANES, sum[k]);
+}
+
+static void weighted_rows(const float *w, size_t stride, size_t rows, size_t n,
+			  const float *const *weight, size_t count, float *const *y)
+{
+	size_t at = 0, v;
+
+	for (; at + WIDE * LANES <= n; at += WIDE * LANES) {
+		for (v = 0; v + WIDE <= count; v += WIDE)
+			weigh(w, stride, rows, at, weight + v, WIDE, y + v);
+		for (; v < count; v++)
+			weigh(w, stride, rows, at, weight + v, 1, y + v);
+	}
+	for (v = 0; at < n && v < count; v++)
+		for (size_t r = 0; r < rows; r++)
+			axpy(weight[v][r], w + r * stride + at, n - at, y[v] + at);
+}
+
 #define K3_TABLE(set)							\
 	const struct k3_kernels k3_kernels_##set = {			\
 		.name = #set, .dot = dot, .rows_bf16 = rows_bf16,	\
-		.rows_mxfp4 = rows_mxfp4, .axpy = axpy, .axpy_bf16 = axpy_bf16, \
+		.rows_mxfp4 = rows_mxfp4, .rows_f32 = rows_f32,		\
+		.weighted_rows = weighted_rows, .axpy = axpy, .axpy_bf16 = axpy_bf16, \
 		.muladd = muladd, .widen_bf16 = widen_bf16, .kda_step = kda_step, \
 		.exp = exp_n, .sigmoid = sigmoid_n, .silu = silu_n, .situ = situ_n, \
 	}

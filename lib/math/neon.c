@@ -17,6 +17,13 @@ static inline v16 v16_zero(void)
 	return (v16){ { z, z, z, z } };
 }
 
+static inline v16 v16_set1(float f)
+{
+	float32x4_t q = vdupq_n_f32(f);
+
+	return (v16){ { q, q, q, q } };
+}
+
 static inline v16 v16_load(const float *p)
 {
 	return (v16){ { vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12) } };

@@ -32,7 +32,8 @@ test_in_copy() {
 	*) target=all run=tests/$1 ;;
 	esac
 	make -s -C "$copy" CFLAGS=-O1 "$target" >"$copy/make.log" 2>&1 || return 2
-	(cd "$copy" && K3_BUILD=$copy/build timeout 300 sh tests/run "$run") \
+	# in a shell of its own, which tells of signals where nobody listens
+	(cd "$copy" && K3_BUILD=$copy/build sh -c 'timeout 300 sh tests/run "$0"; exit $?' "$run") \
 		</dev/null >"$copy/test.log" 2>&1 || return 1
 }
 
