@@ -4,7 +4,8 @@
 # make lint         builds with -Werror by gcc and clang, and the checks of sources and pages
 # make install      with prefix=/usr/local, DESTDIR=; uninstall; installcheck
 # SAN=address,undefined builds and tests with sanitizers, apart from the rest.
-# Further, with more tools or time: check-exhaustive, check-tiktoken, replica (see below).
+# Further, with more time or tools, and told below: check-exhaustive, check-reference,
+# check-mutants, check-tiktoken, replica.
 VERSION := $(shell cat VERSION)
 SOVERSION := 0
 
@@ -109,12 +110,20 @@ lint: all
 	$(MAKE) B=build/lint-clang CC=clang CFLAGS='-O2 -Werror' all units
 	K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' tests/cmd/lint-*.t
 
-# exp, sigmoid and tanh over all 2^32 floats: a quarter of an hour.
-.PHONY: check-exhaustive check-tiktoken replica
+# exp, sigmoid and tanh over all 2^32 floats: some minutes.
+.PHONY: check-exhaustive check-reference check-mutants check-tiktoken replica
 check-exhaustive: tests/long/elementary.c $B/flags
 	@mkdir -p $B/long
 	$(COMPILE) $$(grep -qw fma /proc/cpuinfo && echo -mfma) -o $B/long/elementary $< -lm
 	prove -v -e '' $B/long/elementary
+
+# The shapes of tests/cmd/step-reference.t with more seeds.
+check-reference: all
+	K3_BUILD="$$(cd '$B' && pwd)" prove -v -e sh tests/long/reference.sh
+
+# Does some test fail for every trap that is sprung, and for every rule that is broken?
+check-mutants:
+	prove -v -e sh tests/long/mutate.sh
 
 # Ids against the npm package tiktoken: needs node, and the network the first time.
 check-tiktoken: all
