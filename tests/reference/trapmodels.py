@@ -3,7 +3,8 @@
 """k3-step against the reference model on checkpoints made to spring traps; prints TAP.
 
 Each model is one of k3make.py, of which some tensors are changed so that a fluent but wrong
-computation is far off: where ordinary weights hide an epsilon, a cap or a missing source, these do not.
+computation is far off: where ordinary weights hide an epsilon, a cap or a missing source, these
+do not.
 """
 import json
 import os

@@ -112,8 +112,8 @@ static void write_shard(const char *path, const struct k3_layout *l, uint64_t fi
 
 		k3_layout_role(l, i, &role, &layer, &expert);
 		k3_role_describe(l->config, role, layer, expert, &t);
-		k3_buf_printf(&head, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[", i == first ? '{' : ',',
-			      k3_layout_name(l, i, name), dtype[t.dtype]);
+		k3_buf_printf(&head, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+			      i == first ? '{' : ',', k3_layout_name(l, i, name), dtype[t.dtype]);
 		for (uint32_t k = 0; k < t.rank; k++)
 			k3_buf_printf(&head, "%s%d", k ? "," : "", (int)t.shape[k]);
 		k3_buf_printf(&head, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,

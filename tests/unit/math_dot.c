@@ -252,6 +252,16 @@ static void mxfp4_minus_zero(void)
 	ok(same(y, 0.f), "code 0 is +0");
 }
 
+/* A row of n codes as floats. */
+static void widen_row(const unsigned char *codes, const unsigned char *scales, size_t n, float *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		unsigned code = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15u;
+
+		out[i] = (float)ldexp(code_value(code), scales[i / 32] - 127);
+	}
+}
+
 static void rows_mxfp4(void)
 {
 	enum { ROWS = 3, VECTORS = 4, GROUPS = MOST / 32 };
@@ -274,12 +284,7 @@ static void rows_mxfp4(void)
 				fill(&g, x[v], n);
 			math->rows_mxfp4(c, s, ROWS, n, xs, VECTORS, ys);
 			for (size_t r = 0; r < ROWS; r++) {
-				for (size_t i = 0; i < n; i++) {
-					unsigned char byte = c[(r * n + i) / 2];
-
-					wide[i] = (float)ldexp(code_value(i % 2 ? byte >> 4 : byte & 15u),
-							       s[(r * n + i) / 32] - 127);
-				}
+				widen_row(c + r * n / 2, s + r * n / 32, n, wide);
 				for (int v = 0; v < VECTORS; v++)
 					all &= same(got[v][r], literal_dot(wide, x[v], n));
 			}
@@ -306,7 +311,7 @@ static void tiles(void)
 	}
 	for (size_t i = 0; i < sizeof bf; i++)
 		/* no exponent that overflows or makes a NaN */
-		bf[i] = i % 2 ? (unsigned char)((rng_u64(&g) & 0x81) | 0x3e) : (unsigned char)rng_u64(&g);
+		bf[i] = (unsigned char)(i % 2 ? (rng_u64(&g) & 0x81) | 0x3e : rng_u64(&g));
 	for (size_t i = 0; i < sizeof codes; i++)
 		codes[i] = (unsigned char)rng_u64(&g);
 	for (size_t i = 0; i < sizeof scales; i++)
@@ -317,12 +322,7 @@ static void tiles(void)
 
 		math->rows_mxfp4(codes, scales, rows, n, xs, count, ys);
 		for (size_t r = 0; r < rows; r++) {
-			for (size_t i = 0; i < n; i++) {
-				unsigned char byte = codes[(r * n + i) / 2];
-
-				wide[i] = (float)ldexp(code_value(i % 2 ? byte >> 4 : byte & 15u),
-						       scales[(r * n + i) / 32] - 127);
-			}
+			widen_row(codes + r * n / 2, scales + r * n / 32, n, wide);
 			for (size_t v = 0; v < count; v++)
 				packed &= same(got[v][r], literal_dot(wide, x[v], n));
 		}

@@ -162,8 +162,8 @@ static void put_random(struct rig *r, enum k3_role role, struct rng *g, double s
 
 	if (role >= K3_W1) {
 		for (uint64_t i = 0; i < n; i++)
-			r->data[role][i] = (role - K3_W1) % 2 ? (unsigned char)(124 + rng_u64(g) % 4)
-							     : (unsigned char)rng_u64(g);
+			r->data[role][i] = (unsigned char)((role - K3_W1) % 2 ? 124 + rng_u64(g) % 4
+									      : rng_u64(g));
 		return;
 	}
 	k3_role_describe(&r->config, role, 0, 0, &t);

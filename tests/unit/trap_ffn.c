@@ -97,7 +97,8 @@ static void choose_by_hand(void)
 	c.chosen = 2;
 	k3_choose(&c, score, bias, id, weight);
 	ok(id[0] == 2 && id[1] == 3, "T16: the bias decides who is chosen");
-	ok(near(weight[0], 1 / 3., 1e-6) && near(weight[1], 2 / 3., 1e-6), "T16: and has no weight");
+	ok(near(weight[0], 1 / 3., 1e-6) && near(weight[1], 2 / 3., 1e-6),
+	   "T16: and has no weight");
 	k3_choose(&c, score, none, id, weight);
 	ok(id[0] == 0 && id[1] == 1 && near(weight[0], .875 / 1.625, 1e-6), "without a bias");
 	c.routed_scale = 2.5f;

@@ -201,7 +201,8 @@ static void heads_interleaved(void)
 	run(0, 1);
 	y = r->tile.y.at[0];
 	for (uint64_t h = 0; h < HEADS; h++)
-		ok(near(y[h * VALUE], .5 * pow(4, (double)h) * sqrt(2), 1e-5) && y[h * VALUE + 1] == 0,
+		ok(near(y[h * VALUE], .5 * pow(4, (double)h) * sqrt(2), 1e-5) &&
+		   y[h * VALUE + 1] == 0,
 		   "T14: head %d takes its own rows of kv_b", (int)h);
 	/* queries: latent (sqrt 2, 0) of token 1; only head 1 looks at the rope slot */
 	at(K3_MLA_QA, 0, 1, 1);
