@@ -106,7 +106,7 @@ prove:
 
 TESTS ?= $(UNITS) $(sort $(wildcard tests/cmd/*.t))
 check: prove all units
-	+K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' $(TESTS)
+	K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' $(TESTS)
 
 lint: all
 	$(MAKE) B=build/lint-gcc CC=gcc CFLAGS='-O2 -Werror' all units
