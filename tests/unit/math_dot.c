@@ -339,6 +339,50 @@ static void tiles(void)
 	ok(plain, "bf16: the same with columns that are no multiple of 16");
 }
 
+/* Rows of floats that lie apart: DOT of each with many vectors, and their weighted sums. */
+static void rows_f32(void)
+{
+	enum { ROWS = 70, VECTORS = 17, STRIDE = 90 };
+	static float w[ROWS * STRIDE], x[VECTORS][STRIDE], weights[VECTORS][ROWS];
+	static float got[VECTORS][ROWS], sum[VECTORS][STRIDE], want[VECTORS][STRIDE];
+	const float *xs[VECTORS], *ws[VECTORS];
+	float *ys[VECTORS], *sums[VECTORS];
+	struct rng g = { 6 };
+	bool dots = true, added = true;
+
+	for (int round = 0; round < 200; round++) {
+		size_t n = 1 + rng_u64(&g) % STRIDE, rows = 1 + rng_u64(&g) % ROWS;
+		size_t count = 1 + rng_u64(&g) % VECTORS;
+		size_t stride = n + rng_u64(&g) % (STRIDE - n + 1);
+
+		fill(&g, w, ROWS * STRIDE);
+		for (size_t v = 0; v < count; v++) {
+			fill(&g, x[v], n);
+			fill(&g, weights[v], rows);
+			fill(&g, sum[v], STRIDE);
+			memcpy(want[v], sum[v], sizeof sum[v]);
+			xs[v] = x[v];
+			ws[v] = weights[v];
+			ys[v] = got[v];
+			sums[v] = sum[v];
+		}
+		math->rows_f32(w, stride, rows, n, xs, count, ys);
+		math->weighted_rows(w, stride, rows, n, ws, count, sums);
+		for (size_t v = 0; v < count; v++) {
+			for (size_t r = 0; r < rows; r++) {
+				const float *row = w + r * stride;
+
+				dots &= same(got[v][r], literal_dot(row, x[v], n));
+				for (size_t i = 0; i < n; i++)
+					want[v][i] = fmaf(weights[v][r], row[i], want[v][i]);
+			}
+			added &= !memcmp(want[v], sum[v], sizeof sum[v]);
+		}
+	}
+	ok(dots, "rows of floats are DOT, whatever lies between them");
+	ok(added, "weighted sums of rows are fused, rows ascending");
+}
+
 static void sums(void)
 {
 	struct rng g = { 4 };
@@ -374,6 +418,7 @@ int main(void)
 		mxfp4_minus_zero();
 		rows_mxfp4();
 		tiles();
+		rows_f32();
 		sums();
 	}
 	return tap_done();

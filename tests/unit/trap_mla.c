@@ -71,8 +71,8 @@ static void one_head(const struct k3_pass *p, const unsigned char *rows, const f
 
 	k3_mla_absorb(p, rows, q, latent);
 	k3_mla_attend(p, &latent, &rope, 1, page, position, scratch + c->kv_rank);
-	p->math->rows_bf16(rows + (uint64_t)c->nope * c->kv_rank * 2, c->v_dim, c->kv_rank, &context,
-			   1, &out);
+	p->math->rows_bf16(rows + (uint64_t)c->nope * c->kv_rank * 2, c->v_dim, c->kv_rank,
+			   &context, 1, &out);
 }
 
 /* One head's block of kv_b: garbage for keys, the identity for values. */
@@ -334,11 +334,50 @@ static void literal_bits(const struct k3_kernels *math)
 	ok(all, "N8: bit by bit, 1 to 150 positions, %s", math->name);
 }
 
+/* Heads that go over the pages together give the bits of each by itself. */
+static void groups(const struct k3_kernels *math)
+{
+	enum { MOST = K3_MLA_GROUP };
+	static float pages[3][K3_PAGE * L_WIDTH], scratch[MOST * (L_TOKENS + K3_PAGE)];
+	static const uint64_t positions[] = { 0, 1, 62, 63, 64, 127, 128, 149 };
+	float *page[3] = { pages[0], pages[1], pages[2] }, *latents[MOST];
+	float alone[MOST][L_RANK], together[MOST][L_RANK], q[MOST][L_ROPE];
+	const float *rope[MOST];
+	struct k3_config c = small;
+	struct k3_pass pass = { .config = &c, .math = math };
+	struct rng g = { 12 };
+	bool all = true;
+
+	c.kv_rank = L_RANK;
+	c.nope = L_NOPE;
+	c.rope = L_ROPE;
+	for (int i = 0; i < 3 * K3_PAGE * L_WIDTH; i++)
+		pages[i / (K3_PAGE * L_WIDTH)][i % (K3_PAGE * L_WIDTH)] = (float)rng_normal(&g);
+	for (uint64_t heads = 1; heads <= MOST; heads++)
+		for (int k = 0; k < 8; k++) {
+			for (uint64_t v = 0; v < heads; v++) {
+				for (int i = 0; i < L_RANK + L_ROPE; i++)
+					*(i < L_RANK ? &alone[v][i] : &q[v][i - L_RANK]) =
+						(float)rng_normal(&g);
+				memcpy(together[v], alone[v], sizeof alone[v]);
+				rope[v] = q[v];
+				latents[v] = alone[v];
+				k3_mla_attend(&pass, latents + v, rope + v, 1, page, positions[k],
+					      scratch);
+				latents[v] = together[v];
+			}
+			k3_mla_attend(&pass, latents, rope, heads, page, positions[k], scratch);
+			all &= !memcmp(alone, together, heads * sizeof alone[0]);
+		}
+	ok(all, "N8: up to %d heads together, %s", MOST, math->name);
+}
+
 /* Scores of several hundred: the largest is taken off before exp. */
 static void large_scores(void)
 {
 	static float latents[K3_PAGE * WIDTH] = { 1, 0, 2000, 0, 1, 2004 };
-	float *page = latents, scratch[RANK + 4 + K3_PAGE], out[VALUE], q[NOPE + ROPE] = { 0, 0, 0, 1 };
+	float *page = latents, scratch[RANK + 4 + K3_PAGE], out[VALUE];
+	float q[NOPE + ROPE] = { 0, 0, 0, 1 };
 	unsigned char block[ROWS * RANK * 2];
 
 	identity_values(block, 0);
@@ -358,8 +397,10 @@ int main(void)
 	latent_eps();
 	heads_interleaved();
 	gates();
-	for (unsigned i = 0; k3_kernels_at(i); i++)
+	for (unsigned i = 0; k3_kernels_at(i); i++) {
 		literal_bits(k3_kernels_at(i));
+		groups(k3_kernels_at(i));
+	}
 	rig_free(r);
 	return tap_done();
 }
