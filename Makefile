@@ -5,7 +5,7 @@
 # make install      with prefix=/usr/local, DESTDIR=; uninstall; installcheck
 # SAN=address,undefined builds and tests with sanitizers, apart from the rest.
 # Further, with more time or tools, and told below: check-exhaustive, check-reference,
-# check-mutants, check-tiktoken, replica.
+# check-mutants, check-tiktoken, replica, bench.
 VERSION := $(shell cat VERSION)
 SOVERSION := 0
 
@@ -131,6 +131,15 @@ check-mutants:
 # Ids against the npm package tiktoken: needs node, and the network the first time.
 check-tiktoken: all
 	tests/reference/tiktoken-check.sh
+
+# Rates of kernels and of layers of the released width; needs 3 GB of memory (docs/performance.md).
+.PHONY: bench
+bench: $B/bench/kernels $B/bench/layers
+	$B/bench/kernels
+	$B/bench/layers
+$B/bench/%: $B/tests/bench/%.o $B/libk3core.a $B/flags
+	@mkdir -p $(@D)
+	$(LINK)
 
 # The full model with holes for data, and its index: sparse files of 1.56 TB under build/.
 replica: all
