@@ -99,11 +99,14 @@ $B/unit/%: $B/tests/unit/%.o $B/libk3core.a $B/flags
 
 units: $(UNITS)
 
-TESTS ?= $(UNITS) $(sort $(wildcard tests/cmd/*.t))
-check: all units
-	@command -v prove >/dev/null || { echo "make check: there is no prove, which comes with perl;" \
+.PHONY: prove
+prove:
+	@command -v prove >/dev/null || { echo "there is no prove, which comes with perl;" \
 		"scripts/check installs whatever the tests need" >&2; exit 1; }
-	+K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' $(TESTS)
+
+TESTS ?= $(UNITS) $(sort $(wildcard tests/cmd/*.t))
+check: prove all units
+	K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' $(TESTS)
 
 lint: all
 	$(MAKE) B=build/lint-gcc CC=gcc CFLAGS='-O2 -Werror' all units

@@ -60,7 +60,11 @@ static float dot(const float *a, const float *b, size_t n)
 /* Rows that are read side by side: enough chains of additions to hide their latency. */
 enum { STREAMS = 4 };
 
-#define UNROLL _Pragma("GCC unroll 8")
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
 
 static inline __attribute__((always_inline))
 void stream_bf16(const unsigned char *w, size_t rows, size_t n, const float *x, float *y)
@@ -74,6 +78,13 @@ void stream_bf16(const unsigned char *w, size_t rows, size_t n, const float *x, 
 	for (; i + LANES <= n; i += LANES) {
 		v16 xi = v16_load(x + i);
 
+		/* the rows that come next; a line holds two steps of a row */
+		if (rows == STREAMS) {
+			const unsigned char *next = w + 2 * ((STREAMS + i / LANES % 2 * 2) * n + i);
+
+			__builtin_prefetch(next);
+			__builtin_prefetch(next + 2 * n);
+		}
 		UNROLL
 		for (size_t r = 0; r < rows; r++)
 			acc[r] = v16_fma(v16_bf16(w + 2 * (r * n + i)), xi, acc[r]);
@@ -100,6 +111,9 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 	for (size_t g = 0; g < groups; g++) {
 		v16 x0 = v16_load(x + g * GROUP), x1 = v16_load(x + g * GROUP + LANES);
 
+		/* the rows that come next; a line holds four groups of a row */
+		if (rows == STREAMS)
+			__builtin_prefetch(codes + ((STREAMS + g % STREAMS) * groups + g) * (GROUP / 2));
 		UNROLL
 		for (size_t r = 0; r < rows; r++) {
 			const unsigned char *c = codes + (r * groups + g) * (GROUP / 2);
@@ -185,9 +199,19 @@ struct source {
 /* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
 typedef void (*widen_fn)(const struct source *s, size_t row, size_t at, size_t k, float *out);
 
+/* The bytes that the next piece of a row will want; the hardware sees no stream in short pieces. */
+static inline void prefetch(const unsigned char *p, size_t n)
+{
+	for (size_t i = 0; i < n; i += 64)
+		__builtin_prefetch(p + i);
+}
+
 static void widen_row_bf16(const struct source *s, size_t row, size_t at, size_t k, float *out)
 {
-	widen_bf16(s->w + 2 * (row * s->stride + at), k, out);
+	const unsigned char *p = s->w + 2 * (row * s->stride + at);
+
+	prefetch(p + 2 * STEP, 2 * STEP);
+	widen_bf16(p, k, out);
 }
 
 static void widen_row_f32(const struct source *s, size_t row, size_t at, size_t k, float *out)
@@ -200,6 +224,7 @@ static void widen_row_fp4(const struct source *s, size_t row, size_t at, size_t 
 	const unsigned char *c = s->w + (row * s->stride + at) / 2;
 	const unsigned char *e = s->scales + (row * s->stride + at) / GROUP;
 
+	prefetch(c + STEP / 2, STEP / 2);
 	for (size_t i = 0; i < k; i += GROUP) {
 		fp4_table t = fp4_prepare(scale_value(e[i / GROUP]));
 
