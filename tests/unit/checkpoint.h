@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 struct checkpoint {
-	char directory[64];
-	char shard[2][128], index[128], config_file[128];
+	char directory[512];
+	char shard[2][600], index[600], config_file[600];
 	struct k3_config config;
 	struct k3_index *ix;
 	struct k3_err err;
@@ -141,10 +141,11 @@ static void checkpoint_new(struct checkpoint *c)
 	struct k3_buf text = K3_BUF_INIT;
 	struct k3_layout l;
 	struct rng g = { 1 };
+	const char *tmp = getenv("TMPDIR");
 
-	snprintf(c->directory, sizeof c->directory, "/tmp/k3unit.XXXXXX");
+	snprintf(c->directory, sizeof c->directory, "%s/k3unit.XXXXXX", tmp ? tmp : "/tmp");
 	if (!mkdtemp(c->directory)) {
-		printf("Bail out! cannot make a directory in /tmp\n");
+		printf("Bail out! cannot make %s\n", c->directory);
 		exit(1);
 	}
 	for (int i = 0; i < 2; i++)

@@ -231,7 +231,7 @@ static void resumed(void)
 	struct k3_engine *e = engine_of(2, 0, 0);
 	float *got = calloc((size_t)TOKENS * vocab, sizeof *got);
 	struct k3_state *s;
-	char path[128];
+	char path[600];
 
 	snprintf(path, sizeof path, "%s/state", model.directory);
 	for (uint64_t from = 0; from < TOKENS; from += 8) {
