@@ -167,8 +167,7 @@ int k3_outfile_open(struct k3_outfile *f, const char *path, struct k3_err *err)
 	memcpy(f->temp + n, ".XXXXXX", sizeof ".XXXXXX");
 	f->fd = mkostemp(f->temp, O_CLOEXEC);
 	if (f->fd < 0) {
-		int rc = k3_fail_errno(err, "%s", path);
-
+		rc = k3_fail_errno(err, "%s", path);
 		free(f->temp);
 		f->temp = NULL;
 		k3_outfile_abort(f);
