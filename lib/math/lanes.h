@@ -176,8 +176,8 @@ static void tile_piece(const float *w, size_t n, const float *x, size_t count, v
 	for (size_t v = 0; groups; groups--) {
 		size_t k = (count - v + groups - 1) / groups;
 
+		/* of four vectors or more, groups that are so even have two at least */
 		switch (k) {
-		case 1: tile_step(w, n, x + v * STEP, 1, acc + v * ROWS); break;
 		case 2: tile_step(w, n, x + v * STEP, 2, acc + v * ROWS); break;
 		case 3: tile_step(w, n, x + v * STEP, 3, acc + v * ROWS); break;
 #if VECS_MAX > 3
