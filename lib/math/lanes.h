@@ -133,12 +133,9 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 /* From this many vectors on it pays to widen rows into memory first. */
 enum { FEW = 4 };
 
-/*
- * Lanes of ROWS rows times `vecs` vectors over n columns, a multiple of 16.  Rows
- * and vectors lie STEP floats apart.
- */
+/* Lanes of ROWS rows, STEP floats apart, times `vecs` vectors over n columns, a multiple of 16. */
 static inline __attribute__((always_inline))
-void tile_step(const float *w, size_t n, const float *x, size_t vecs, v16 *acc)
+void tile_step(const float *w, size_t n, const float *const *x, size_t at, size_t vecs, v16 *acc)
 {
 	v16 sum[ROWS * VECS];
 
@@ -153,7 +150,7 @@ void tile_step(const float *w, size_t n, const float *x, size_t vecs, v16 *acc)
 			wi[r] = v16_load(w + r * STEP + i);
 		UNROLL
 		for (size_t v = 0; v < vecs; v++) {
-			v16 xi = v16_load(x + v * STEP + i);
+			v16 xi = v16_load(x[v] + at + i);
 
 			UNROLL
 			for (size_t r = 0; r < ROWS; r++)
@@ -169,7 +166,8 @@ void tile_step(const float *w, size_t n, const float *x, size_t vecs, v16 *acc)
 enum { TILE = 16, DEEP = 16 };
 
 /* ROWS rows of a piece times all vectors, in groups that are as even as can be. */
-static void tile_piece(const float *w, size_t n, const float *x, size_t count, v16 *acc)
+static void tile_piece(const float *w, size_t n, const float *const *x, size_t at, size_t count,
+		       v16 *acc)
 {
 	size_t groups = (count + VECS - 1) / VECS;
 
@@ -178,12 +176,12 @@ static void tile_piece(const float *w, size_t n, const float *x, size_t count, v
 
 		/* of four vectors or more, groups that are so even have two at least */
 		switch (k) {
-		case 2: tile_step(w, n, x + v * STEP, 2, acc + v * ROWS); break;
-		case 3: tile_step(w, n, x + v * STEP, 3, acc + v * ROWS); break;
+		case 2: tile_step(w, n, x + v, at, 2, acc + v * ROWS); break;
+		case 3: tile_step(w, n, x + v, at, 3, acc + v * ROWS); break;
 #if VECS_MAX > 3
-		case 4: tile_step(w, n, x + v * STEP, 4, acc + v * ROWS); break;
-		case 5: tile_step(w, n, x + v * STEP, 5, acc + v * ROWS); break;
-		case 6: tile_step(w, n, x + v * STEP, 6, acc + v * ROWS); break;
+		case 4: tile_step(w, n, x + v, at, 4, acc + v * ROWS); break;
+		case 5: tile_step(w, n, x + v, at, 5, acc + v * ROWS); break;
+		case 6: tile_step(w, n, x + v, at, 6, acc + v * ROWS); break;
 #endif
 		}
 		v += k;
@@ -241,7 +239,7 @@ static inline __attribute__((always_inline))
 void tile(widen_fn widen, const struct source *s, size_t row, size_t deep, size_t n,
 	  const float *const *x, size_t count, float *const *y)
 {
-	_Alignas(64) float piece[ROWS * STEP], xs[TILE * STEP];
+	_Alignas(64) float piece[ROWS * STEP];
 	v16 acc[DEEP * TILE];
 	size_t whole = n / LANES * LANES;
 
@@ -250,13 +248,10 @@ void tile(widen_fn widen, const struct source *s, size_t row, size_t deep, size_
 	for (size_t at = 0; at < whole; at += STEP) {
 		size_t k = whole - at < STEP ? whole - at : STEP;
 
-		/* side by side: where they come from they may be a power of two apart */
-		for (size_t v = 0; v < count; v++)
-			memcpy(xs + v * STEP, x[v] + at, k * sizeof *xs);
 		for (size_t d = 0; d < deep; d += ROWS) {
 			for (size_t r = 0; r < ROWS; r++)
 				widen(s, row + d + r, at, k, piece + r * STEP);
-			tile_piece(piece, k, xs, count, acc + d * count);
+			tile_piece(piece, k, x, at, count, acc + d * count);
 		}
 	}
 	for (size_t r = 0; r < deep; r++) {
