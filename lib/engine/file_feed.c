@@ -109,6 +109,8 @@ static uint64_t choose_rows(const struct k3_file_feed *f, const struct k3_matrix
 		rows = BLOCK_MIN / row_bytes(m);
 	if (rows * row_bytes(m) > BLOCK_BYTES)
 		rows = BLOCK_BYTES / row_bytes(m);
+	if (rows > K3_ROWS_STEP)
+		rows -= rows % K3_ROWS_STEP;
 	return rows ? rows : 1;
 }
 

@@ -81,6 +81,13 @@ static inline float v16_sum(v16 v)
 	return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
+/* The sums of ROWS at once. */
+static inline void v16_sums(const v16 *v, float *y)
+{
+	for (int r = 0; r < ROWS; r++)
+		y[r] = v16_sum(v[r]);
+}
+
 #include "math/lanes.h"
 
 K3_TABLE(avx2);

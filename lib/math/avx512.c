@@ -54,6 +54,24 @@ static inline float v16_sum(v16 v)
 	return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
+/*
+ * The sums of four at once.  Each step adds halves that lie side by side in one register
+ * afterwards: j and j + 8 of two, then j and j + 4 of four, then within quarters.
+ */
+static inline void v16_sums(const v16 *v, float *y)
+{
+	__m512 a = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x44),
+				 _mm512_shuffle_f32x4(v[0], v[1], 0xee));
+	__m512 b = _mm512_add_ps(_mm512_shuffle_f32x4(v[2], v[3], 0x44),
+				 _mm512_shuffle_f32x4(v[2], v[3], 0xee));
+	__m512 c = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+	const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+
+	c = _mm512_add_ps(c, _mm512_permute_ps(c, 0x4e));
+	c = _mm512_add_ps(c, _mm512_permute_ps(c, 0xb1));
+	_mm_storeu_ps(y, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, c)));
+}
+
 #include "math/lanes.h"
 
 K3_TABLE(avx512);

@@ -15,6 +15,7 @@
  *	fp4_prepare(scale)	the table for a scale
  *	v16_fp4(p, table)	16 codes in 8 bytes, each times the scale
  *	v16_sum(v)		the tree of N3
+ *	v16_sums(v, y)		ROWS of them: y[r] = v16_sum(v[r])
  *	ROWS, VECS		rows and vectors of the tile that fits the registers;
  *				VECS_MAX is VECS for the preprocessor
  *
@@ -25,6 +26,8 @@
 #define K3_MATH_LANES_H
 
 #include "math/elementwise.h"
+
+#include <stdbool.h>
 
 enum { LANES = 16, GROUP = 32, STEP = 256 };
 
@@ -163,7 +166,7 @@ void tile_step(const float *w, size_t n, const float *const *x, size_t at, size_
 }
 
 /* Vectors and rows that are handled together; their lanes lie in memory between two pieces. */
-enum { TILE = 16, DEEP = 16 };
+enum { TILE = 32, DEEP = 8 };
 
 /* ROWS rows of a piece times all vectors, in groups that are as even as can be. */
 static void tile_piece(const float *w, size_t n, const float *const *x, size_t at, size_t count,
@@ -214,7 +217,12 @@ static void widen_row_bf16(const struct source *s, size_t row, size_t at, size_t
 
 static void widen_row_f32(const struct source *s, size_t row, size_t at, size_t k, float *out)
 {
-	memcpy(out, s->w + 4 * (row * s->stride + at), k * sizeof *out);
+	const float *p = (const float *)s->w + row * s->stride + at;
+
+	/* this piece of the rows that come next */
+	prefetch((const unsigned char *)(p + ROWS * s->stride), STEP * sizeof *p);
+	for (size_t i = 0; i < k; i++)
+		out[i] = p[i];
 }
 
 static void widen_row_fp4(const struct source *s, size_t row, size_t at, size_t k, float *out)
@@ -228,6 +236,23 @@ static void widen_row_fp4(const struct source *s, size_t row, size_t at, size_t 
 
 		v16_store(out + i, v16_fp4(c + i / 2, t));
 		v16_store(out + i + LANES, v16_fp4(c + i / 2 + 8, t));
+	}
+}
+
+/* The columns behind the last whole 16, into the lanes of a tile. */
+static inline __attribute__((always_inline))
+void last_columns(widen_fn widen, const struct source *s, size_t row, size_t deep, size_t n,
+		  const float *const *x, size_t count, v16 *acc)
+{
+	size_t whole = n / LANES * LANES;
+	float last[LANES];
+
+	for (size_t r = 0; r < deep; r++) {
+		v16 *sum = acc + r / ROWS * ROWS * count + r % ROWS;
+
+		widen(s, row + r, whole, n - whole, last);
+		for (size_t v = 0; v < count; v++)
+			sum[v * ROWS] = tail(sum[v * ROWS], last, x[v] + whole, n - whole);
 	}
 }
 
@@ -254,16 +279,11 @@ void tile(widen_fn widen, const struct source *s, size_t row, size_t deep, size_
 			tile_piece(piece, k, x, at, count, acc + d * count);
 		}
 	}
-	for (size_t r = 0; r < deep; r++) {
-		if (whole < n)
-			widen(s, row + r, whole, n - whole, piece);
-		for (size_t v = 0; v < count; v++) {
-			v16 sum = acc[r / ROWS * ROWS * count + v * ROWS + r % ROWS];
-
-			y[v][row + r] = v16_sum(whole < n ? tail(sum, piece, x[v] + whole,
-								 n - whole) : sum);
-		}
-	}
+	if (whole < n)
+		last_columns(widen, s, row, deep, n, x, count, acc);
+	for (size_t d = 0; d < deep; d += ROWS)
+		for (size_t v = 0; v < count; v++)
+			v16_sums(acc + d * count + v * ROWS, y[v] + row + d);
 }
 
 /*
@@ -335,9 +355,10 @@ static void rows_f32(const float *w, size_t stride, size_t rows, size_t n, const
 /* Columns and vectors of sums that are kept in registers while the rows pass by. */
 enum { WIDE = VECS_MAX > 3 ? 4 : 2 };
 
+/* ahead: fetch the columns that come next as well. */
 static inline __attribute__((always_inline))
 void weigh(const float *w, size_t stride, size_t rows, size_t at, const float *const *weight,
-	   size_t vecs, float *const *y)
+	   size_t vecs, float *const *y, bool ahead)
 {
 	v16 sum[WIDE * WIDE];
 
@@ -347,6 +368,9 @@ void weigh(const float *w, size_t stride, size_t rows, size_t at, const float *c
 	for (size_t r = 0; r < rows; r++) {
 		v16 row[WIDE];
 
+		if (ahead)
+			prefetch((const unsigned char *)(w + r * stride + at + WIDE * LANES),
+				 WIDE * LANES * sizeof *w);
 		UNROLL
 		for (size_t k = 0; k < WIDE; k++)
 			row[k] = v16_load(w + r * stride + at + k * LANES);
@@ -371,9 +395,9 @@ static void weighted_rows(const float *w, size_t stride, size_t rows, size_t n,
 
 	for (; at + WIDE * LANES <= n; at += WIDE * LANES) {
 		for (v = 0; v + WIDE <= count; v += WIDE)
-			weigh(w, stride, rows, at, weight + v, WIDE, y + v);
+			weigh(w, stride, rows, at, weight + v, WIDE, y + v, v == 0);
 		for (; v < count; v++)
-			weigh(w, stride, rows, at, weight + v, 1, y + v);
+			weigh(w, stride, rows, at, weight + v, 1, y + v, v == 0);
 	}
 	for (v = 0; at < n && v < count; v++)
 		for (size_t r = 0; r < rows; r++)

@@ -95,6 +95,13 @@ static inline float v16_sum(v16 v)
 	return vget_lane_f32(d, 0) + vget_lane_f32(d, 1);
 }
 
+/* The sums of ROWS at once. */
+static inline void v16_sums(const v16 *v, float *y)
+{
+	for (int r = 0; r < ROWS; r++)
+		y[r] = v16_sum(v[r]);
+}
+
 #include "math/lanes.h"
 
 K3_TABLE(neon);

@@ -42,6 +42,9 @@ static inline void k3_kvb_block(const struct k3_config *c, uint64_t i, struct k3
 	b->rows = i % 2 ? c->v_dim : c->nope;
 }
 
+/* Kernels take rows in groups up to this: blocks of a multiple of it leave no rest. */
+enum { K3_ROWS_STEP = 8 };
+
 struct k3_feed;
 
 struct k3_feed_ops {

@@ -72,7 +72,7 @@ static void read_memory(struct job *j)
 
 static void bf16(struct job *j)
 {
-	size_t rows = BLOCK / 2 / COLS, block = rows * COLS * 2;
+	size_t rows = BLOCK / 2 / COLS / 8 * 8, block = rows * COLS * 2;
 	size_t area = j->vecs > 1 ? SHORT : AREA;
 
 	j->work = 0;
@@ -85,7 +85,7 @@ static void bf16(struct job *j)
 
 static void mxfp4(struct job *j)
 {
-	size_t rows = BLOCK * 2 / LATENT, block = rows * LATENT / 2;
+	size_t rows = BLOCK * 2 / LATENT / 8 * 8, block = rows * LATENT / 2;
 	size_t area = j->vecs > 1 ? SHORT : AREA;
 
 	j->work = 0;

@@ -72,7 +72,7 @@ static int noise_matrix(struct k3_feed *f, enum k3_role role, uint32_t layer, ui
 	*m = (struct k3_matrix){ .role = role, .layer = layer, .expert = expert,
 				 .mxfp4 = role >= K3_W1, .rows = shape[role][0],
 				 .cols = shape[role][1] };
-	m->block_rows = BLOCK / (m->mxfp4 ? m->cols / 2 : 2 * m->cols);
+	m->block_rows = BLOCK / (m->mxfp4 ? m->cols / 2 : 2 * m->cols) / K3_ROWS_STEP * K3_ROWS_STEP;
 	m->blocks = (m->rows + m->block_rows - 1) / m->block_rows;
 	if (role == K3_MLA_KVB)
 		m->blocks = 2 * (uint64_t)c->mla_heads;
