@@ -20,9 +20,9 @@ is "$(wc -c <none)" 0 '--logits none writes no records'
 is "$?,$(wc -c <nothing)" 0,0 'no input, no records, status 0'
 k3-step <&- >nothing
 is "$?,$(wc -c <nothing)" 0,0 'a closed stdin is an empty one'
-printf '5 6 7' | k3-step >a
+printf '5 6 7\n' | k3-step >a
 printf ' 5\t6  7 \r\n' | k3-step >b
-same a b 'a last line without newline, blanks and tabs'
+same a b 'blanks and tabs'
 
 # ---- the same bits however the work is cut ----
 long=$(ids 24 1)
@@ -38,7 +38,7 @@ tail -c 8192 one >want
 echo "$long" | tr ' ' '\n' | k3-step | tail -c 8192 >got
 same want got 'a prompt in one line and id by id'
 for cut in 1 2 3 4 17 23; do
-	echo "$long" | awk -v c=$cut '{ for (i = 1; i <= NF; i++) printf "%s%s", $i, i == c ? "\n" : " " }' |
+	echo "$long" | awk -v c=$cut '{ for (i = 1; i <= NF; i++) printf "%s%s", $i, i == c || i == NF ? "\n" : " " }' |
 		k3-step | tail -c 8192 >got
 	same want got "a prompt cut behind id $cut"
 done
@@ -107,6 +107,7 @@ fails 1 'line 1: id 2048 is not below 2048' 'an id beyond the vocabulary' sh -c 
 fails 1 'is not an id' 'an id beyond 64 bits' sh -c 'echo 99999999999999999999999 | k3-step >out'
 fails 1 'line 1: a NUL byte' 'a NUL byte' sh -c 'printf "1\0002\n" | k3-step >out'
 fails 1 "after 2 of a round's 3 lines" 'a round cut short' sh -c 'printf "1\n2\n" | k3-step -b 3 >out'
+fails 1 'line 2 has no newline' 'a line cut short' sh -c 'printf "1\n62" | k3-step -b 2 >out'
 fails 1 'record 0' 'a record cut short' sh -c 'head -c 1000 hidden | k3-step --layers 5: >out'
 fails 1 'not of the shape \(ids, sources, 192\)' 'logits are no hidden records' \
 	sh -c 'k3-step --layers 5: <last >out'
