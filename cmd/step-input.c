@@ -124,7 +124,7 @@ static int ids_line(struct step_input *in, struct step_tokens *t, struct k3_err 
 	if (rc == 1) {
 		rc = 0;
 		rest = line.data;
-		while (!rc && rest && (word = strtok_r(rest, " \t\r", &rest)))
+		while (!rc && rest && (word = strtok_r(rest, " \t", &rest)))
 			rc = add_id(in, t, &room, word, err);
 		rc = rc ? rc : 1;
 	}

@@ -21,7 +21,7 @@ is "$?,$(wc -c <nothing)" 0,0 'no input, no records, status 0'
 k3-step <&- >nothing
 is "$?,$(wc -c <nothing)" 0,0 'a closed stdin is an empty one'
 printf '5 6 7\n' | k3-step >a
-printf ' 5\t6  7 \r\n' | k3-step >b
+printf ' 5\t6  7 \n' | k3-step >b
 same a b 'blanks and tabs'
 
 # ---- the same bits however the work is cut ----
@@ -108,6 +108,7 @@ fails 1 'is not an id' 'an id beyond 64 bits' sh -c 'echo 9999999999999999999999
 fails 1 'line 1: a NUL byte' 'a NUL byte' sh -c 'printf "1\0002\n" | k3-step >out'
 fails 1 "after 2 of a round's 3 lines" 'a round cut short' sh -c 'printf "1\n2\n" | k3-step -b 3 >out'
 fails 1 'line 2 has no newline' 'a line cut short' sh -c 'printf "1\n62" | k3-step -b 2 >out'
+fails 1 'line 1: .7.*. is not an id' 'a carriage return' sh -c 'printf "7\r\n" | k3-step >out'
 fails 1 'record 0' 'a record cut short' sh -c 'head -c 1000 hidden | k3-step --layers 5: >out'
 fails 1 'not of the shape \(ids, sources, 192\)' 'logits are no hidden records' \
 	sh -c 'k3-step --layers 5: <last >out'
