@@ -18,6 +18,9 @@ printf '5 6 7\n' | k3-step --logits none >none
 is "$(wc -c <none)" 0 '--logits none writes no records'
 : | k3-step >nothing
 is "$?,$(wc -c <nothing)" 0,0 'no input, no records, status 0'
+fails 1 'standard output: Bad file' 'a closed stdout' sh -c 'echo 5 | k3-step >&-'
+echo 5 | k3-step --logits none >&-
+ok $? 'that gets nothing'
 k3-step <&- >nothing
 is "$?,$(wc -c <nothing)" 0,0 'a closed stdin is an empty one'
 printf '5 6 7\n' | k3-step >a
