@@ -383,10 +383,8 @@ static int run_round(struct run *r, struct k3_err *err)
 	rc = k3_sweep_new(r->engine, r->o.first, r->o.last, line, r->lines, &s, err);
 	if (!rc)
 		rc = k3_sweep_run(s, until, &r->watch, err);
-	if (!rc && !r->o.until_given && r->o.last < r->config->layers)
-		rc = write_hidden(r, s, err);
-	else if (!rc && !r->o.until_given && r->o.logits != NONE)
-		rc = sweep_logits(r, s, err);
+	if (!rc && !r->o.until_given && r->o.logits != NONE)
+		rc = r->o.last < r->config->layers ? write_hidden(r, s, err) : sweep_logits(r, s, err);
 	k3_sweep_free(s);
 	free(line);
 	r->report.round++;

@@ -16,6 +16,8 @@ printf '5 6 7\n\n8\n' | k3-step -b 3 --logits all >all
 is "$(shapes all)" '[3,2048] [0,2048] [1,2048]' '--logits all: a row an id'
 printf '5 6 7\n' | k3-step --logits none >none
 is "$(wc -c <none)" 0 '--logits none writes no records'
+printf '5 6 7\n' | k3-step --layers 0:5 --logits none >none
+is "$?,$(wc -c <none)" 0,0 'nor at a cut'
 : | k3-step >nothing
 is "$?,$(wc -c <nothing)" 0,0 'no input, no records, status 0'
 fails 1 'standard output: Bad file' 'a closed stdout' sh -c 'echo 5 | k3-step >&-'
