@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum logits { LAST, ALL, NONE };
@@ -221,6 +222,51 @@ static bool parse_layers(struct options *o, const struct k3_config *c)
 wrong:
 	cli_usage("--layers: '%s' is not A:B with A <= B <= %" PRIu32, o->layers, c->layers);
 	return false;
+}
+
+/* A file that this process will write. */
+struct target {
+	const char *name;
+	struct stat st;
+	bool there, regular;
+};
+
+static bool same_target(const struct target *a, const struct target *b)
+{
+	if (a->there && b->there)
+		return a->regular && a->st.st_dev == b->st.st_dev && a->st.st_ino == b->st.st_ino;
+	return !a->there && !b->there && !strcmp(a->name, b->name);
+}
+
+/*
+ * Each of two writers would destroy what the other one writes, and a tap empties its file before
+ * it is seen to be a state.  Descriptors under /dev may share a file: they share their place in it.
+ */
+static int check_targets(const struct options *o)
+{
+	size_t n = o->states + o->taps.n + (o->trace != NULL);
+	struct target *t = k3_calloc(n + 1, sizeof *t);
+	int status = 0;
+
+	if (!t)
+		return cli_error(K3_ENOMEM, &(struct k3_err){ "out of memory" });
+	for (size_t i = 0; i < n; i++) {
+		t[i].name = i < o->states ? o->state[i] :
+			    i < o->states + o->taps.n ? step_taps_file(&o->taps, i - o->states) : o->trace;
+		t[i].there = !strncmp(t[i].name, "/dev/fd/", 8) ||
+			     !strncmp(t[i].name, "/dev/std", 8);
+		if (!t[i].there && !stat(t[i].name, &t[i].st)) {
+			t[i].there = true;
+			t[i].regular = S_ISREG(t[i].st.st_mode);
+		}
+	}
+	for (size_t i = 1; !status && i < n; i++)
+		for (size_t k = 0; !status && k < i; k++)
+			if (same_target(&t[k], &t[i]))
+				status = cli_usage("'%s' and '%s' are the same file, and both would be "
+						   "written", t[k].name, t[i].name);
+	free(t);
+	return status;
 }
 
 /* What can only be checked when the model is known. */
@@ -570,6 +616,8 @@ static int run(struct run *r)
 		return cli_error(rc, &err);
 	r->config = k3_index_config(r->ix);
 	status = check(&r->o, r->config);
+	if (!status)
+		status = check_targets(&r->o);
 	if (!status && !r->o.until_given && r->o.logits != NONE && !cli_binary_stdout())
 		status = CLI_USAGE;
 	if (!status)

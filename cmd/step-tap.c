@@ -66,6 +66,11 @@ bool step_taps_add(struct step_taps *t, const char *arg)
 	return true;
 }
 
+const char *step_taps_file(const struct step_taps *t, size_t i)
+{
+	return t->tap[i].file;
+}
+
 /* One element of a list of layers: kda, mla, N, or A:B with either end open. */
 static bool mark(const struct k3_config *c, char *item, bool *on)
 {

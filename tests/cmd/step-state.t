@@ -112,6 +112,13 @@ fails 1 's: in use by another process' 'a state in use' k3-step -s s
 is "$(position s)" '[10,0,9]' 'but k3-stat may look'
 exec 3>&-
 wait
+ln -s s link
+for twice in '-s s -s link' '-s s --tap resid@:=s' '-s s --trace link' '-s fresh --tap resid@0=fresh' \
+	'--tap resid@0=t --trace t'; do
+	# shellcheck disable=SC2086
+	fails 2 'are the same file' "$twice" k3-step $twice
+done
+is "$(position s)" '[10,0,9]' 'the state is as it was'
 fails 1 'not a k3 state' 'a file that is no state' sh -c 'echo hello, this is text >text; k3-step -s text'
 fails 1 'regular file' 'a directory or a fifo' k3-step -s hold
 mkdir ro
