@@ -95,11 +95,11 @@ static int add_id(const struct step_input *in, struct step_tokens *t, size_t *ro
 	uint64_t id;
 
 	if (!k3_num_u64(word, UINT64_MAX, &id))
-		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ": '%.40s' is not an id", name,
-			       in->line, word);
+		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ", id %" PRIu64
+			       ": '%.40s' is not an id", name, in->line, t->n + 1, word);
 	if (id >= in->vocab)
-		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ": id %" PRIu64
-			       " is not below %" PRIu32, name, in->line, id, in->vocab);
+		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ", id %" PRIu64 ": %" PRIu64
+			       " is not below %" PRIu32, name, in->line, t->n + 1, id, in->vocab);
 	if (t->n == *room) {
 		uint32_t *p = k3_reallocarray(t->ids, *room ? *room * 2 : 64, sizeof *p);
 

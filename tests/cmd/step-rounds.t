@@ -106,14 +106,14 @@ cat lines | { k3-step -s ahead --until 3; cat; } >rest
 is "$(cat rest)" "$(printf '4\n5')" 'nor of a pipe'
 
 # ---- bad input ----
-fails 1 "line 1: '-1' is not an id" 'a negative id' sh -c 'echo -1 | k3-step >out'
-fails 1 "line 2: 'x7' is not an id" 'a word' sh -c 'printf "1\nx7\n" | k3-step >out'
-fails 1 'line 1: id 2048 is not below 2048' 'an id beyond the vocabulary' sh -c 'echo 1 2048 | k3-step >out'
+fails 1 "line 1, id 1: '-1' is not an id" 'a negative id' sh -c 'echo -1 | k3-step >out'
+fails 1 "line 2, id 1: 'x7' is not an id" 'a word' sh -c 'printf "1\nx7\n" | k3-step >out'
+fails 1 'line 1, id 2: 2048 is not below 2048' 'an id beyond the vocabulary' sh -c 'echo 1 2048 | k3-step >out'
 fails 1 'is not an id' 'an id beyond 64 bits' sh -c 'echo 99999999999999999999999 | k3-step >out'
 fails 1 'line 1: a NUL byte' 'a NUL byte' sh -c 'printf "1\0002\n" | k3-step >out'
 fails 1 "after 2 of a round's 3 lines" 'a round cut short' sh -c 'printf "1\n2\n" | k3-step -b 3 >out'
 fails 1 'line 2 has no newline' 'a line cut short' sh -c 'printf "1\n62" | k3-step -b 2 >out'
-fails 1 'line 1: .7.*. is not an id' 'a carriage return' sh -c 'printf "7\r\n" | k3-step >out'
+fails 1 'line 1, id 1: .7.*. is not an id' 'a carriage return' sh -c 'printf "7\r\n" | k3-step >out'
 fails 1 'record 0' 'a record cut short' sh -c 'head -c 1000 hidden | k3-step --layers 5: >out'
 fails 1 'not of the shape \(ids, sources, 192\)' 'logits are no hidden records' \
 	sh -c 'k3-step --layers 5: <last >out'
