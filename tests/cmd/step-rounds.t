@@ -162,6 +162,7 @@ at_least_one_layer --layers 9: -s s1
 not_last,_all_or_none --logits some
 no_site_'foo' --tap foo@1=x
 form_SITE@LAYERS=FILE --tap resid@1
+rows_can_only_be_=last --tap resid@1=x,rows=first
 not_a_list_of_layers --tap resid@9=x
 not_a_list_of_layers --tap resid@=x
 none_of_the_layers_1:3_is_among_5:9 --tap resid@1:3=x --layers 5:
