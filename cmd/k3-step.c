@@ -571,6 +571,8 @@ static int rounds(struct run *r, struct k3_err *err)
 				rc = k3_fail(err, K3_EDATA, "%s: a pass is in progress, which -b all "
 					     "cannot finish", r->o.state[i]);
 	}
+	if (!rc && r->o.all && r->o.again)
+		rc = run_again(r, err);
 	if (!rc && r->o.all)
 		return r->lines ? run_round(r, err) : 0;
 	if (!rc)

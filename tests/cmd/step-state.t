@@ -77,6 +77,11 @@ cat whole got.a >want
 same want got 'what comes after a finished pass'
 k3-step -s u --again </dev/null >got
 same whole got '--again on a pass in progress is its record'
+cp u v
+echo 5 | k3-step -s v -b all --again >got
+cat whole got.a >want
+same want got '--again comes before the round of -b all'
+rm v
 echo "$prompt" | k3-step -s v --until 4
 k3-step -s v --logits all </dev/null | k3-stat -j | jq -c .shape >got
 is "$(cat got)" '[10,2048]' 'all rows of a pass that another process began'
