@@ -77,6 +77,7 @@ k3-generate -n 8 -t 1 -s 4 'The capital of' >c
 same a b 'a seed gives the same text again'
 ok "$(cmp -s a c; [ $? -eq 1 ]; echo $?)" 'another seed another text'
 fails 2 'no model' 'k3-generate without a model' env -u K3_MODEL k3-generate hello
+fails 2 'the prompt is empty' 'k3-generate without a prompt' sh -c 'k3-generate </dev/null'
 fails 1 'nowhere' 'k3-generate with a model that is not there' k3-generate -m nowhere hello
 fails 2 'not a number' 'k3-generate -t with a word' k3-generate -t hot hello
 fails 2 'not a whole number' 'k3-generate -n 0' k3-generate -n 0 hello
