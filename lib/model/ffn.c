@@ -95,7 +95,7 @@ static void choose_rows(struct k3_worker *w, const struct k3_pass *p, uint32_t l
 
 		for (uint32_t e = 0; e < c->experts; e++)
 			if (!isfinite(score[e]) || !isfinite(bias[e])) {
-				k3_worker_fail(w, k3_fail(&err, K3_EDATA, "layer %" PRIu32
+				k3_worker_fail_at(w, t, k3_fail(&err, K3_EDATA, "layer %" PRIu32
 						", sequence %" PRIu32 ", position %" PRIu64
 						": the router's %s of expert %" PRIu32
 						" is not finite", layer, token[t].sequence,
