@@ -82,7 +82,7 @@ fails 1 'nowhere' 'k3-generate with a model that is not there' k3-generate -m no
 fails 2 'not a number' 'k3-generate -t with a word' k3-generate -t hot hello
 fails 2 'not a whole number' 'k3-generate -n 0' k3-generate -n 0 hello
 fails 1 'No space left|standard output' 'k3-generate onto a full disk' sh -c 'k3-generate -n 3 hello >/dev/full'
-TMPDIR=$tmp sh -c 'k3-generate -n 30 hello; echo $? >status' | head -c 3 >/dev/null
+TMPDIR=$tmp sh -c 'k3-generate -n 30 hello 2>err; echo $? >status' | head -c 3 >/dev/null
 is "$(cat status)" 141 'k3-generate whose reader has enough ends by SIGPIPE'
 TMPDIR=$tmp K3_CPU=portable k3-generate -n 100000 'The terrain of' >/dev/null 2>&1 &
 pid=$!
