@@ -177,6 +177,17 @@ static double rate(void (*run)(struct job *), const struct k3_kernels *math, siz
 	return best;
 }
 
+static double one_thread(void (*run)(struct job *), const struct k3_kernels *math, size_t vecs)
+{
+	unsigned all = threads;
+	double r;
+
+	threads = 1;
+	r = rate(run, math, vecs);
+	threads = all;
+	return r;
+}
+
 #ifdef __x86_64__
 #include <immintrin.h>
 
@@ -263,7 +274,7 @@ static void set_up(struct job *j)
 
 static void line(const char *set, const char *what, double r, const char *unit, double limit)
 {
-	printf("%-9s %-22s %8.1f %-9s", set, what, r, unit);
+	printf("%-9s %-22s %8.2f %-9s", set, what, r, unit);
 	if (limit > 0)
 		printf(" %5.2f", r / limit);
 	putchar('\n');
@@ -274,7 +285,7 @@ int main(int argc, char **argv)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	const struct k3_kernels *m;
-	double memory, flops;
+	double memory, flops, r;
 
 	threads = argc > 1 ? (unsigned)atoi(argv[1]) : cpus < 1 ? 1 : (unsigned)cpus;
 	if (argc > 2)
@@ -290,7 +301,10 @@ int main(int argc, char **argv)
 	line("machine", "fused multiply-add", flops, "GFLOP/s", 0);
 	for (unsigned i = 0; (m = k3_kernels_at(i)); i++) {
 		line(m->name, "bf16, 1 vector", rate(bf16, m, 1) * 1e-9, "GB/s", memory);
-		line(m->name, "bf16, 16 vectors", rate(bf16, m, 16) * 16e-9, "GFLOP/s", flops);
+		r = rate(bf16, m, 16);
+		line(m->name, "bf16, 16 vectors", r * 16e-9, "GFLOP/s", flops);
+		if (threads > 1)
+			line(m->name, "  over one thread", r / one_thread(bf16, m, 16), "times", 0);
 		line(m->name, "MXFP4, 1 vector", rate(mxfp4, m, 1) * 1e-9, "GB/s", memory);
 		line(m->name, "MXFP4, 16 vectors", rate(mxfp4, m, 16) * 16e-9 * 4 * 16 / 17, "GFLOP/s",
 		     flops);

@@ -222,6 +222,33 @@ static double run(struct bench *b, uint32_t number, uint64_t n, uint64_t positio
 	return best(b, layer, rounds);
 }
 
+static void no_bf16(const void *w, size_t rows, size_t n, const float *const *x, size_t count,
+		    float *const *y)
+{
+	(void)w, (void)rows, (void)n, (void)x, (void)count, (void)y;
+}
+
+static void no_mxfp4(const void *codes, const void *scales, size_t rows, size_t n,
+		     const float *const *x, size_t count, float *const *y)
+{
+	(void)codes, (void)scales, (void)rows, (void)n, (void)x, (void)count, (void)y;
+}
+
+/* The time of a layer whose products with weights are left out, so that it works on old values. */
+static double rest(struct bench *b, uint32_t number, uint64_t n, uint64_t position)
+{
+	const struct k3_kernels *math = b->pass.math;
+	struct k3_kernels none = *math;
+	double t;
+
+	none.rows_bf16 = no_bf16;
+	none.rows_mxfp4 = no_mxfp4;
+	b->pass.math = &none;
+	t = run(b, number, n, position, ROUNDS);
+	b->pass.math = math;
+	return t;
+}
+
 static void set_up(struct bench *b, unsigned threads, uint64_t most, uint64_t positions)
 {
 	uint64_t p = (uint64_t)config.kda_heads * config.kda_dim, pages = positions / K3_PAGE + 1;
@@ -275,7 +302,7 @@ int main(int argc, char **argv)
 	uint64_t prefill = argc > 2 ? strtoull(argv[2], NULL, 10) : 256;
 	uint64_t context = argc > 3 ? strtoull(argv[3], NULL, 10) : 4096;
 	static struct bench b;
-	double first, kda, mla, far, logits, four;
+	double first, kda, mla, far, logits, four, kda_rest, mla_rest;
 
 	if (!threads || threads > 1024 || !prefill || !context)
 		return 2;
@@ -286,10 +313,14 @@ int main(int argc, char **argv)
 	config.dense_layers = 0;
 	kda = run(&b, 0, 1, 0, ROUNDS);
 	mla = run(&b, 1, 1, 0, ROUNDS);
+	kda_rest = rest(&b, 0, 1, 0);
+	mla_rest = rest(&b, 1, 1, 0);
 	far = run(&b, 1, 1, context - 1, ROUNDS);
 	printf("# %u threads, %s, %d experts a layer\n", threads, k3_cpu_name(), EXPERTS);
 	printf("dense KDA layer     %8.4f s/token\nhead                %8.4f s/token\n", first, logits);
 	printf("KDA layer           %8.4f s/token\nMLA layer           %8.4f s/token\n", kda, mla);
+	printf("not weights         %7.1f %% of a KDA layer, %.1f %% of an MLA layer\n",
+	       100 * kda_rest / kda, 100 * mla_rest / mla);
 	printf("93 layers and head  %8.3f s/token\n", first + logits + 68 * kda + 24 * mla);
 	printf("a cached position   %8.3f us/layer\n", (far - mla) / (double)(context - 1) * 1e6);
 	fflush(stdout);
