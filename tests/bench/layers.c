@@ -228,10 +228,10 @@ static void no_bf16(const void *w, size_t rows, size_t n, const float *const *x,
 	(void)w, (void)rows, (void)n, (void)x, (void)count, (void)y;
 }
 
-static void no_mxfp4(const void *codes, const void *scales, size_t rows, size_t n,
+static void no_mxfp4(const void *codes, const void *scale, size_t rows, size_t n,
 		     const float *const *x, size_t count, float *const *y)
 {
-	(void)codes, (void)scales, (void)rows, (void)n, (void)x, (void)count, (void)y;
+	(void)codes, (void)scale, (void)rows, (void)n, (void)x, (void)count, (void)y;
 }
 
 /* The time of a layer whose products with weights are left out, so that it works on old values. */
