@@ -4,7 +4,8 @@
 # make lint         builds with -Werror by gcc and clang, and the checks of sources and pages
 # make install      with prefix=/usr/local, DESTDIR=; uninstall; installcheck
 # SAN=address,undefined builds and tests with sanitizers, apart from the rest.
-# Further, with more tools or time: check-exhaustive, check-tiktoken, check-neon, replica (see below).
+# Further, with more time or tools, and told below: check-exhaustive, check-reference,
+# check-mutants, check-tiktoken, check-neon, replica, bench.
 VERSION := $(shell cat VERSION)
 SOVERSION := 0
 
@@ -98,23 +99,34 @@ $B/unit/%: $B/tests/unit/%.o $B/libk3core.a $B/flags
 
 units: $(UNITS)
 
-TESTS ?= $(UNITS) $(sort $(wildcard tests/cmd/*.t))
-check: all units
-	@command -v prove >/dev/null || { echo "make check: there is no prove, which comes with perl;" \
+.PHONY: prove
+prove:
+	@command -v prove >/dev/null || { echo "there is no prove, which comes with perl;" \
 		"scripts/check installs whatever the tests need" >&2; exit 1; }
-	+K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' $(TESTS)
+
+TESTS ?= $(UNITS) $(sort $(wildcard tests/cmd/*.t))
+check: prove all units
+	K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' $(TESTS)
 
 lint: all
 	$(MAKE) B=build/lint-gcc CC=gcc CFLAGS='-O2 -Werror' all units
 	$(MAKE) B=build/lint-clang CC=clang CFLAGS='-O2 -Werror' all units
 	K3_BUILD="$$(cd '$B' && pwd)" prove -j$(JOBS) -e 'sh tests/run' tests/cmd/lint-*.t
 
-# exp, sigmoid and tanh over all 2^32 floats: a quarter of an hour.
-.PHONY: check-exhaustive check-tiktoken replica
+# exp, sigmoid and tanh over all 2^32 floats: some minutes.
+.PHONY: check-exhaustive check-reference check-mutants check-tiktoken replica
 check-exhaustive: tests/long/elementary.c $B/flags
 	@mkdir -p $B/long
 	$(COMPILE) $$(grep -qw fma /proc/cpuinfo && echo -mfma) -o $B/long/elementary $< -lm
 	prove -v -e '' $B/long/elementary
+
+# The shapes of tests/cmd/step-reference.t with more seeds.
+check-reference: all
+	K3_BUILD="$$(cd '$B' && pwd)" prove -v -e sh tests/long/reference.sh
+
+# Does some test fail for every trap that is sprung, and for every rule that is broken?
+check-mutants:
+	prove -v -e sh tests/long/mutate.sh
 
 # Ids against the npm package tiktoken: needs node, and the network the first time.
 check-tiktoken: all
@@ -133,6 +145,15 @@ check-neon:
 			-O3 -fopenmp-simd -fno-trapping-math -o $B/neon/$$t tests/unit/$$t.c $(NEON_SRC) -lm || exit; \
 	done
 	prove -v -e '$(NEON_RUN)' $B/neon/sets $B/neon/code $B/neon/math_dot
+
+# Rates of kernels and of layers of the released width; needs 3 GB of memory (docs/performance.md).
+.PHONY: bench
+bench: $B/bench/kernels $B/bench/layers
+	$B/bench/kernels
+	$B/bench/layers
+$B/bench/%: $B/tests/bench/%.o $B/libk3core.a $B/flags
+	@mkdir -p $(@D)
+	$(LINK)
 
 # The full model with holes for data, and its index: sparse files of 1.56 TB under build/.
 replica: all

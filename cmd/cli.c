@@ -20,15 +20,16 @@ static const char *program_name = "k3";
 void cli_start(const char *program)
 {
 	sigset_t set;
-	int fd;
 
 	program_name = program;
-	/* a closed stdin must not become the descriptor of some file */
-	do
-		fd = open("/dev/null", O_RDWR);
-	while (fd >= 0 && fd < 3);
-	if (fd > 2)
-		close(fd);
+	/*
+	 * A closed descriptor must not become that of some file.  What goes to a closed stdout is
+	 * lost, so writing to it has to fail, as it would without us.
+	 */
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd)
+			break;
 	/* parents that ignore SIGPIPE would make us write into nothing for hours */
 	sigemptyset(&set);
 	sigaddset(&set, SIGPIPE);

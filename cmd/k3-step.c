@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum logits { LAST, ALL, NONE };
@@ -67,7 +68,7 @@ static const char usage[] =
 "      --trace FILE      write what happens in each layer into FILE, as JSON Lines\n"
 "  -t, --threads N       threads to compute with (default: all processors)\n"
 "  -h, --help            print this\n"
-"  -V, --version         print the version\n";
+"  -V, --version         print the version; with -v also the instruction set\n";
 
 /* ---- options ---- */
 
@@ -79,7 +80,7 @@ static const struct option longs[] = {
 	{ "until", 1, NULL, OPT_UNTIL }, { "layers", 1, NULL, OPT_LAYERS },
 	{ "logits", 1, NULL, OPT_LOGITS }, { "tap", 1, NULL, OPT_TAP },
 	{ "trace", 1, NULL, OPT_TRACE }, { "threads", 1, NULL, 't' },
-	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' },
+	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' }, { "verbose", 0, NULL, 'v' },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -152,23 +153,40 @@ static bool parse_option(struct options *o, int c)
 	}
 }
 
+static int print_version(bool verbose)
+{
+	const char *cpu = getenv("K3_CPU");
+	struct k3_err err;
+	int rc = verbose && cpu && *cpu ? k3_cpu_select(cpu, &err) : 0;
+
+	if (rc)
+		return cli_error(rc, &err);
+	cli_version();
+	if (verbose)
+		printf("instruction set: %s\n", k3_cpu_name());
+	return CLI_OK;
+}
+
 /* The exit status, or -1 to go on. */
 static int parse(struct options *o, int argc, char **argv)
 {
+	bool version = false, verbose = false;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "m:b:s:t:hV", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "m:b:s:t:hVv", longs, NULL)) != -1) {
 		if (c == 'h') {
 			fputs(usage, stdout);
 			return CLI_OK;
 		}
-		if (c == 'V') {
-			cli_version();
-			return CLI_OK;
-		}
-		if (!parse_option(o, c))
+		version |= c == 'V';
+		verbose |= c == 'v';
+		if (c != 'V' && c != 'v' && !parse_option(o, c))
 			return CLI_USAGE;
 	}
+	if (version)
+		return print_version(verbose);
+	if (verbose)
+		return cli_usage("-v goes with --version");
 	if (optind < argc)
 		return cli_usage("'%s': ids come on standard input", argv[optind]);
 	if (o->states && (o->all ? false : o->batch && o->batch != o->states))
@@ -204,6 +222,51 @@ static bool parse_layers(struct options *o, const struct k3_config *c)
 wrong:
 	cli_usage("--layers: '%s' is not A:B with A <= B <= %" PRIu32, o->layers, c->layers);
 	return false;
+}
+
+/* A file that this process will write. */
+struct target {
+	const char *name;
+	struct stat st;
+	bool there, regular;
+};
+
+static bool same_target(const struct target *a, const struct target *b)
+{
+	if (a->there && b->there)
+		return a->regular && a->st.st_dev == b->st.st_dev && a->st.st_ino == b->st.st_ino;
+	return !a->there && !b->there && !strcmp(a->name, b->name);
+}
+
+/*
+ * Each of two writers would destroy what the other one writes, and a tap empties its file before
+ * it is seen to be a state.  Descriptors under /dev may share a file: they share their place in it.
+ */
+static int check_targets(const struct options *o)
+{
+	size_t n = o->states + o->taps.n + (o->trace != NULL);
+	struct target *t = k3_calloc(n + 1, sizeof *t);
+	int status = 0;
+
+	if (!t)
+		return cli_error(K3_ENOMEM, &(struct k3_err){ "out of memory" });
+	for (size_t i = 0; i < n; i++) {
+		t[i].name = i < o->states ? o->state[i] :
+			    i < o->states + o->taps.n ? step_taps_file(&o->taps, i - o->states) : o->trace;
+		t[i].there = !strncmp(t[i].name, "/dev/fd/", 8) ||
+			     !strncmp(t[i].name, "/dev/std", 8);
+		if (!t[i].there && !stat(t[i].name, &t[i].st)) {
+			t[i].there = true;
+			t[i].regular = S_ISREG(t[i].st.st_mode);
+		}
+	}
+	for (size_t i = 1; !status && i < n; i++)
+		for (size_t k = 0; !status && k < i; k++)
+			if (same_target(&t[k], &t[i]))
+				status = cli_usage("'%s' and '%s' are the same file, and both would be "
+						   "written", t[k].name, t[i].name);
+	free(t);
+	return status;
 }
 
 /* What can only be checked when the model is known. */
@@ -366,10 +429,8 @@ static int run_round(struct run *r, struct k3_err *err)
 	rc = k3_sweep_new(r->engine, r->o.first, r->o.last, line, r->lines, &s, err);
 	if (!rc)
 		rc = k3_sweep_run(s, until, &r->watch, err);
-	if (!rc && !r->o.until_given && r->o.last < r->config->layers)
-		rc = write_hidden(r, s, err);
-	else if (!rc && !r->o.until_given && r->o.logits != NONE)
-		rc = sweep_logits(r, s, err);
+	if (!rc && !r->o.until_given && r->o.logits != NONE)
+		rc = r->o.last < r->config->layers ? write_hidden(r, s, err) : sweep_logits(r, s, err);
 	k3_sweep_free(s);
 	free(line);
 	r->report.round++;
@@ -510,6 +571,8 @@ static int rounds(struct run *r, struct k3_err *err)
 				rc = k3_fail(err, K3_EDATA, "%s: a pass is in progress, which -b all "
 					     "cannot finish", r->o.state[i]);
 	}
+	if (!rc && r->o.all && r->o.again)
+		rc = run_again(r, err);
 	if (!rc && r->o.all)
 		return r->lines ? run_round(r, err) : 0;
 	if (!rc)
@@ -555,6 +618,8 @@ static int run(struct run *r)
 		return cli_error(rc, &err);
 	r->config = k3_index_config(r->ix);
 	status = check(&r->o, r->config);
+	if (!status)
+		status = check_targets(&r->o);
 	if (!status && !r->o.until_given && r->o.logits != NONE && !cli_binary_stdout())
 		status = CLI_USAGE;
 	if (!status)

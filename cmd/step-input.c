@@ -53,7 +53,10 @@ static int more(struct step_input *in, struct k3_err *err)
 	return k > 0;
 }
 
-/* Moves the next line, without its newline, into line: 1, 0 at the end. */
+/*
+ * Moves the next line, without its newline, into line: 1, 0 at the end.  Of a line that lacks its
+ * newline nobody knows whether its last id is all there: 62 may be what was left of 628.
+ */
 static int take_line(struct step_input *in, struct k3_buf *line, struct k3_err *err)
 {
 	size_t seen = 0;
@@ -72,13 +75,14 @@ static int take_line(struct step_input *in, struct k3_buf *line, struct k3_err *
 		if (rc == 0 && !in->ahead.len)
 			return 0;
 		if (rc == 0)
-			break;
+			return k3_fail(err, K3_EDATA, "%s: line %" PRIu64
+				       " has no newline: the round is cut short", name, in->line + 1);
 	}
-	seen = end ? (size_t)(end - in->ahead.data) : in->ahead.len;
+	seen = (size_t)(end - in->ahead.data);
 	k3_buf_add(line, in->ahead.data, seen);
 	if (line->failed)
 		return k3_fail_nomem(err);
-	seen += end != NULL;
+	seen++;
 	in->ahead.len -= seen;
 	memmove(in->ahead.data, in->ahead.data + seen, in->ahead.len);
 	in->line++;
@@ -91,11 +95,11 @@ static int add_id(const struct step_input *in, struct step_tokens *t, size_t *ro
 	uint64_t id;
 
 	if (!k3_num_u64(word, UINT64_MAX, &id))
-		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ": '%.40s' is not an id", name,
-			       in->line, word);
+		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ", id %" PRIu64
+			       ": '%.40s' is not an id", name, in->line, t->n + 1, word);
 	if (id >= in->vocab)
-		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ": id %" PRIu64
-			       " is not below %" PRIu32, name, in->line, id, in->vocab);
+		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 ", id %" PRIu64 ": %" PRIu64
+			       " is not below %" PRIu32, name, in->line, t->n + 1, id, in->vocab);
 	if (t->n == *room) {
 		uint32_t *p = k3_reallocarray(t->ids, *room ? *room * 2 : 64, sizeof *p);
 
@@ -120,7 +124,7 @@ static int ids_line(struct step_input *in, struct step_tokens *t, struct k3_err 
 	if (rc == 1) {
 		rc = 0;
 		rest = line.data;
-		while (!rc && rest && (word = strtok_r(rest, " \t\r", &rest)))
+		while (!rc && rest && (word = strtok_r(rest, " \t", &rest)))
 			rc = add_id(in, t, &room, word, err);
 		rc = rc ? rc : 1;
 	}

@@ -54,6 +54,10 @@ bool step_taps_add(struct step_taps *t, const char *arg)
 		tap.last = true;
 		n -= strlen(suffix);
 	}
+	if (memmem(eq + 1, n, ",rows=", 6)) {
+		cli_usage("--tap: '%s': rows can only be =last, once and at the end", arg);
+		return false;
+	}
 	tap.layers = strndup(at + 1, (size_t)(eq - at - 1));
 	tap.file = strndup(eq + 1, n);
 	p = k3_reallocarray(t->tap, t->n + 1, sizeof *p);
@@ -64,6 +68,11 @@ bool step_taps_add(struct step_taps *t, const char *arg)
 	t->tap = p;
 	t->tap[t->n++] = tap;
 	return true;
+}
+
+const char *step_taps_file(const struct step_taps *t, size_t i)
+{
+	return t->tap[i].file;
 }
 
 /* One element of a list of layers: kda, mla, N, or A:B with either end open. */

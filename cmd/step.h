@@ -48,6 +48,8 @@ struct step_taps {
  * yet: the layers are checked against first .. last - 1 in step_taps_open.
  */
 bool step_taps_add(struct step_taps *t, const char *arg);
+/* The file of a tap, as it was named. */
+const char *step_taps_file(const struct step_taps *t, size_t i);
 /* Resolves layers and opens files: the exit status, 0 if all is well. */
 int step_taps_open(struct step_taps *t, const struct k3_config *c, uint32_t first, uint32_t last);
 int step_taps_visit(struct step_taps *t, enum k3_site site, uint32_t layer, uint64_t n,

@@ -113,7 +113,7 @@ static void head_worker(struct k3_worker *w, void *arg)
 	while (k3_loop_next(w, loop, h->n, &i))
 		for (uint32_t v = 0; v < c->vocab; v++)
 			if (!isfinite(h->logits.at[i][v])) {
-				k3_worker_fail(w, k3_fail(&err, K3_EDATA, "sequence %" PRIu32
+				k3_worker_fail_at(w, i, k3_fail(&err, K3_EDATA, "sequence %" PRIu32
 						", position %" PRIu64 ": the logit of id %" PRIu32
 						" is not finite", h->stream[i].sequence,
 						h->stream[i].position, v), &err);

@@ -97,14 +97,11 @@ static uint64_t row_bytes(const struct k3_matrix *m)
 	return m->mxfp4 ? m->cols / GROUP * (CODES + 1) : m->cols * 2;
 }
 
-/* How many rows go into a block (a block of kv_b is one head). */
+/* How many rows go into a block. */
 static uint64_t choose_rows(const struct k3_file_feed *f, const struct k3_matrix *m)
 {
-	const struct k3_config *c = k3_index_config(f->ix);
 	uint64_t rows, shares = 2 * (uint64_t)f->workers;
 
-	if (m->role == K3_MLA_KVB)
-		return (uint64_t)c->nope + c->v_dim;
 	if (f->block_rows)
 		return f->block_rows;
 	rows = (m->rows + shares - 1) / shares;
@@ -112,6 +109,8 @@ static uint64_t choose_rows(const struct k3_file_feed *f, const struct k3_matrix
 		rows = BLOCK_MIN / row_bytes(m);
 	if (rows * row_bytes(m) > BLOCK_BYTES)
 		rows = BLOCK_BYTES / row_bytes(m);
+	if (rows > K3_ROWS_STEP)
+		rows -= rows % K3_ROWS_STEP;
 	return rows ? rows : 1;
 }
 
@@ -119,6 +118,7 @@ static int feed_matrix(struct k3_feed *base, enum k3_role role, uint32_t layer, 
 		       struct k3_matrix *m, struct k3_err *err)
 {
 	struct k3_file_feed *f = self(base);
+	const struct k3_config *c = k3_index_config(f->ix);
 	int rc;
 
 	*m = (struct k3_matrix){ .role = role, .layer = layer, .expert = expert,
@@ -132,6 +132,10 @@ static int feed_matrix(struct k3_feed *base, enum k3_role role, uint32_t layer, 
 	m->cols = m->mxfp4 ? 2 * m->tensor.cols : m->tensor.cols;
 	m->block_rows = choose_rows(f, m);
 	m->blocks = (m->rows + m->block_rows - 1) / m->block_rows;
+	if (role == K3_MLA_KVB) {
+		m->block_rows = c->nope > c->v_dim ? c->nope : c->v_dim;
+		m->blocks = 2 * (uint64_t)c->mla_heads;
+	}
 	return 0;
 }
 
@@ -176,6 +180,8 @@ static int feed_block(struct k3_feed *base, unsigned rank, const struct k3_matri
 
 	*b = (struct k3_block){ .row = i * m->block_rows };
 	b->rows = m->rows - b->row < m->block_rows ? m->rows - b->row : m->block_rows;
+	if (m->role == K3_MLA_KVB)
+		k3_kvb_block(k3_index_config(f->ix), i, b);
 	rc = grow(&a->data, &a->data_size, b->rows * width, err);
 	if (!rc)
 		rc = read_at(f, &m->tensor, b->row * width, a->data, b->rows * width, err);

@@ -33,7 +33,8 @@ struct member {
 
 struct k3_sweep {
 	struct k3_engine *e;
-	uint32_t first, last, until;
+	uint32_t first, last;		/* the range; this run goes .. */
+	uint32_t from, until;		/* .. through these of it */
 	struct member *member;
 	uint32_t lines;
 	uint64_t tokens, width;		/* width: floats of a token's residual stream */
@@ -168,9 +169,11 @@ static uint64_t tile_tokens(const struct k3_sweep *s)
 {
 	const struct k3_config *c = s->e->config;
 	uint64_t dense = c->dense_width, p = (uint64_t)c->kda_heads * c->kda_dim, n;
+	uint64_t latent = (uint64_t)c->mla_heads * c->kv_rank;
 
 	n = s->e->tile ? s->e->tile
-		       : TILE_BYTES / sizeof(float) / (2 * (uint64_t)c->hidden + 5 * p + 2 * dense);
+		       : TILE_BYTES / sizeof(float) /
+			 (2 * (uint64_t)c->hidden + 5 * p + 2 * dense + latent);
 	n = n ? n : 1;
 	return n < s->tokens ? n : s->tokens;
 }
@@ -474,7 +477,7 @@ static void run_layers(struct k3_worker *w, void *arg)
 {
 	struct k3_sweep *s = arg;
 
-	for (uint32_t l = s->layer; l < s->until; l++) {
+	for (uint32_t l = s->from; l < s->until; l++) {
 		if (w->rank == 0)
 			s->layer = l;
 		if (!alone(w, s, enter_layer))
@@ -493,7 +496,7 @@ int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watc
 		if (s->member[i].n && s->member[i].next < first)
 			first = s->member[i].next;
 	s->watch = watch;
+	s->from = first;
 	s->until = until;
-	s->layer = first;
 	return first < until ? k3_team_run(s->e->team, run_layers, s, err) : 0;
 }

@@ -12,6 +12,8 @@ enum { ROWS = 2, VECS = VECS_MAX };
 
 static inline v16 v16_zero(void) { return (v16){ _mm256_setzero_ps(), _mm256_setzero_ps() }; }
 
+static inline v16 v16_set1(float f) { return (v16){ _mm256_set1_ps(f), _mm256_set1_ps(f) }; }
+
 static inline v16 v16_load(const float *p)
 {
 	return (v16){ _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) };
@@ -77,6 +79,13 @@ static inline float v16_sum(v16 v)
 
 	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
 	return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* The sums of ROWS at once. */
+static inline void v16_sums(const v16 *v, float *y)
+{
+	for (int r = 0; r < ROWS; r++)
+		y[r] = v16_sum(v[r]);
 }
 
 #include "math/lanes.h"

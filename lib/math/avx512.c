@@ -9,6 +9,7 @@ typedef __m512 v16;
 enum { ROWS = 4, VECS = VECS_MAX };
 
 static inline v16 v16_zero(void) { return _mm512_setzero_ps(); }
+static inline v16 v16_set1(float f) { return _mm512_set1_ps(f); }
 static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v16_store(float *p, v16 v) { _mm512_storeu_ps(p, v); }
 static inline v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
@@ -51,6 +52,24 @@ static inline float v16_sum(v16 v)
 
 	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
 	return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/*
+ * The sums of four at once.  Each step adds halves that lie side by side in one register
+ * afterwards: j and j + 8 of two, then j and j + 4 of four, then within quarters.
+ */
+static inline void v16_sums(const v16 *v, float *y)
+{
+	__m512 a = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x44),
+				 _mm512_shuffle_f32x4(v[0], v[1], 0xee));
+	__m512 b = _mm512_add_ps(_mm512_shuffle_f32x4(v[2], v[3], 0x44),
+				 _mm512_shuffle_f32x4(v[2], v[3], 0xee));
+	__m512 c = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+	const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+
+	c = _mm512_add_ps(c, _mm512_permute_ps(c, 0x4e));
+	c = _mm512_add_ps(c, _mm512_permute_ps(c, 0xb1));
+	_mm_storeu_ps(y, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, c)));
 }
 
 #include "math/lanes.h"

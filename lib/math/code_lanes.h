@@ -92,8 +92,11 @@ static float dot_coded(const struct k3_code *c, size_t row, const float *x)
 
 /* ---- many vectors ---- */
 
+_Static_assert(2 * STEP == CODE_CHUNK, "a piece of a tile is half a chunk");
+
 /* Where the rows of a tile are; a piece of STEP columns is half a chunk. */
 struct coded_rows {
+	struct source source;			/* unused: what a widen_fn is given */
 	const struct k3_code *code;
 	size_t first;				/* the block's row that is row 0 */
 	struct code_row *at;			/* DEEP */
@@ -120,14 +123,13 @@ void widen_half(struct code_row *r, unsigned first, float *out)
 }
 
 /* A widen_fn: pieces of a row come in order. */
-static void widen_row_coded(const void *w, const void *none, size_t n, size_t row, size_t at,
-			    size_t k, float *out)
+static void widen_row_coded(const struct source *s, size_t row, size_t at, size_t k, float *out)
 {
-	const struct coded_rows *c = w;
+	const struct coded_rows *c = (const struct coded_rows *)s;
 	struct code_row *r = &c->at[row % DEEP];
+	size_t n = c->code->cols;
 	float *last = c->last[row % DEEP];
 
-	(void)none;
 	if (!at)
 		*r = code_row(c->code, c->first + row);
 	if (at % STEP) {
@@ -160,14 +162,14 @@ static void rows_coded(const void *block, size_t first, size_t rows, const float
 	struct k3_code c = k3_code_view(block);
 	struct code_row at[DEEP];
 	float last[DEEP][LANES];
-	struct coded_rows coded = { &c, first, at, last };
+	struct coded_rows coded = { { 0 }, &c, first, at, last };
 	size_t v;
 
 	if (c.raw) {
 		rows_bf16(c.body + first * c.row_size, rows, c.cols, x, count, y);
 		return;
 	}
-	v = tiles(widen_row_coded, &coded, NULL, rows, c.cols, x, count, y);
+	v = tiles(widen_row_coded, &coded.source, rows, c.cols, x, count, y);
 	for (size_t u = 0; u < count; u++)
 		for (size_t r = u < v ? rows / ROWS * ROWS : 0; r < rows; r++)
 			y[u][r] = dot_coded(&c, first + r, x[u]);

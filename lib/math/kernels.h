@@ -45,6 +45,17 @@ struct k3_kernels {
 	void (*rows_coded)(const void *block, size_t first, size_t rows, const float *const *x,
 			   size_t count, float *const *y);
 
+	/* The same for floats whose rows begin stride elements apart. */
+	void (*rows_f32)(const float *w, size_t stride, size_t rows, size_t n,
+			 const float *const *x, size_t count, float *const *y);
+
+	/*
+	 * y[v][i] = fma(weight[v][r], row r[i], y[v][i]), r ascending, for n elements of
+	 * rows that begin stride elements apart and each of count sums.
+	 */
+	void (*weighted_rows)(const float *w, size_t stride, size_t rows, size_t n,
+			      const float *const *weight, size_t count, float *const *y);
+
 	/* y[i] = fma(a, x[i], y[i]) */
 	void (*axpy)(float a, const float *x, size_t n, float *y);
 	void (*axpy_bf16)(float a, const void *x, size_t n, float *y);

@@ -8,12 +8,14 @@
  *	v16_zero()		+0 in every lane
  *	v16_load(p)		16 floats at any address
  *	v16_store(p, v)
+ *	v16_set1(f)		f in every lane
  *	v16_fma(a, b, c)	one fused a * b + c a lane
  *	v16_bf16(p)		16 bf16 at any address, widened
  *	fp4_table		what decoding codes of one scale needs
  *	fp4_prepare(scale)	the table for a scale
  *	v16_fp4(p, table)	16 codes in 8 bytes, each times the scale
  *	v16_sum(v)		the tree of N3
+ *	v16_sums(v, y)		ROWS of them: y[r] = v16_sum(v[r])
  *	ROWS, VECS		rows and vectors of the tile that fits the registers;
  *				VECS_MAX is VECS for the preprocessor
  *
@@ -24,6 +26,8 @@
 #define K3_MATH_LANES_H
 
 #include "math/elementwise.h"
+
+#include <stdbool.h>
 
 enum { LANES = 16, GROUP = 32, STEP = 256 };
 
@@ -59,7 +63,11 @@ static float dot(const float *a, const float *b, size_t n)
 /* Rows that are read side by side: enough chains of additions to hide their latency. */
 enum { STREAMS = 4 };
 
-#define UNROLL _Pragma("GCC unroll 8")
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
 
 static inline __attribute__((always_inline))
 void stream_bf16(const unsigned char *w, size_t rows, size_t n, const float *x, float *y)
@@ -73,6 +81,13 @@ void stream_bf16(const unsigned char *w, size_t rows, size_t n, const float *x, 
 	for (; i + LANES <= n; i += LANES) {
 		v16 xi = v16_load(x + i);
 
+		/* the rows that come next; a line holds two steps of a row */
+		if (rows == STREAMS) {
+			const unsigned char *next = w + 2 * ((STREAMS + i / LANES % 2 * 2) * n + i);
+
+			__builtin_prefetch(next);
+			__builtin_prefetch(next + 2 * n);
+		}
 		UNROLL
 		for (size_t r = 0; r < rows; r++)
 			acc[r] = v16_fma(v16_bf16(w + 2 * (r * n + i)), xi, acc[r]);
@@ -99,6 +114,9 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 	for (size_t g = 0; g < groups; g++) {
 		v16 x0 = v16_load(x + g * GROUP), x1 = v16_load(x + g * GROUP + LANES);
 
+		/* the rows that come next; a line holds four groups of a row */
+		if (rows == STREAMS)
+			__builtin_prefetch(codes + ((STREAMS + g % STREAMS) * groups + g) * (GROUP / 2));
 		UNROLL
 		for (size_t r = 0; r < rows; r++) {
 			const unsigned char *c = codes + (r * groups + g) * (GROUP / 2);
@@ -118,12 +136,9 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 /* From this many vectors on it pays to widen rows into memory first. */
 enum { FEW = 4 };
 
-/*
- * Lanes of ROWS rows times `vecs` vectors over n columns, a multiple of 16.  Rows
- * and vectors lie STEP floats apart.
- */
+/* Lanes of ROWS rows, STEP floats apart, times `vecs` vectors over n columns, a multiple of 16. */
 static inline __attribute__((always_inline))
-void tile_step(const float *w, size_t n, const float *x, size_t vecs, v16 *acc)
+void tile_step(const float *w, size_t n, const float *const *x, size_t at, size_t vecs, v16 *acc)
 {
 	v16 sum[ROWS * VECS];
 
@@ -138,7 +153,7 @@ void tile_step(const float *w, size_t n, const float *x, size_t vecs, v16 *acc)
 			wi[r] = v16_load(w + r * STEP + i);
 		UNROLL
 		for (size_t v = 0; v < vecs; v++) {
-			v16 xi = v16_load(x + v * STEP + i);
+			v16 xi = v16_load(x[v] + at + i);
 
 			UNROLL
 			for (size_t r = 0; r < ROWS; r++)
@@ -151,52 +166,93 @@ void tile_step(const float *w, size_t n, const float *x, size_t vecs, v16 *acc)
 }
 
 /* Vectors and rows that are handled together; their lanes lie in memory between two pieces. */
-enum { TILE = 16, DEEP = 16 };
+enum { TILE = 32, DEEP = 8 };
 
 /* ROWS rows of a piece times all vectors, in groups that are as even as can be. */
-static void tile_piece(const float *w, size_t n, const float *x, size_t count, v16 *acc)
+static void tile_piece(const float *w, size_t n, const float *const *x, size_t at, size_t count,
+		       v16 *acc)
 {
 	size_t groups = (count + VECS - 1) / VECS;
 
 	for (size_t v = 0; groups; groups--) {
 		size_t k = (count - v + groups - 1) / groups;
 
+		/* of four vectors or more, groups that are so even have two at least */
 		switch (k) {
-		case 1: tile_step(w, n, x + v * STEP, 1, acc + v * ROWS); break;
-		case 2: tile_step(w, n, x + v * STEP, 2, acc + v * ROWS); break;
-		case 3: tile_step(w, n, x + v * STEP, 3, acc + v * ROWS); break;
+		case 2: tile_step(w, n, x + v, at, 2, acc + v * ROWS); break;
+		case 3: tile_step(w, n, x + v, at, 3, acc + v * ROWS); break;
 #if VECS_MAX > 3
-		case 4: tile_step(w, n, x + v * STEP, 4, acc + v * ROWS); break;
-		case 5: tile_step(w, n, x + v * STEP, 5, acc + v * ROWS); break;
-		case 6: tile_step(w, n, x + v * STEP, 6, acc + v * ROWS); break;
+		case 4: tile_step(w, n, x + v, at, 4, acc + v * ROWS); break;
+		case 5: tile_step(w, n, x + v, at, 5, acc + v * ROWS); break;
+		case 6: tile_step(w, n, x + v, at, 6, acc + v * ROWS); break;
 #endif
 		}
 		v += k;
 	}
 }
 
-/* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
-typedef void (*widen_fn)(const void *w, const void *scales, size_t n, size_t row, size_t at,
-			 size_t k, float *out);
+/* Rows of weights: each `stride` elements behind the one before. */
+struct source {
+	const unsigned char *w, *scales;
+	size_t stride;
+};
 
-static void widen_row_bf16(const void *w, const void *scales, size_t n, size_t row, size_t at,
-			   size_t k, float *out)
+/* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
+typedef void (*widen_fn)(const struct source *s, size_t row, size_t at, size_t k, float *out);
+
+/* The bytes that the next piece of a row will want; the hardware sees no stream in short pieces. */
+static inline void prefetch(const unsigned char *p, size_t n)
 {
-	(void)scales;
-	widen_bf16((const unsigned char *)w + 2 * (row * n + at), k, out);
+	for (size_t i = 0; i < n; i += 64)
+		__builtin_prefetch(p + i);
 }
 
-static void widen_row_fp4(const void *w, const void *scales, size_t n, size_t row, size_t at,
-			  size_t k, float *out)
+static void widen_row_bf16(const struct source *s, size_t row, size_t at, size_t k, float *out)
 {
-	const unsigned char *c = (const unsigned char *)w + (row * n + at) / 2;
-	const unsigned char *s = (const unsigned char *)scales + (row * n + at) / GROUP;
+	const unsigned char *p = s->w + 2 * (row * s->stride + at);
 
+	prefetch(p + 2 * STEP, 2 * STEP);
+	widen_bf16(p, k, out);
+}
+
+static void widen_row_f32(const struct source *s, size_t row, size_t at, size_t k, float *out)
+{
+	const float *p = (const float *)s->w + row * s->stride + at;
+
+	/* this piece of the rows that come next */
+	prefetch((const unsigned char *)(p + ROWS * s->stride), STEP * sizeof *p);
+	for (size_t i = 0; i < k; i++)
+		out[i] = p[i];
+}
+
+static void widen_row_fp4(const struct source *s, size_t row, size_t at, size_t k, float *out)
+{
+	const unsigned char *c = s->w + (row * s->stride + at) / 2;
+	const unsigned char *e = s->scales + (row * s->stride + at) / GROUP;
+
+	prefetch(c + STEP / 2, STEP / 2);
 	for (size_t i = 0; i < k; i += GROUP) {
-		fp4_table t = fp4_prepare(scale_value(s[i / GROUP]));
+		fp4_table t = fp4_prepare(scale_value(e[i / GROUP]));
 
 		v16_store(out + i, v16_fp4(c + i / 2, t));
 		v16_store(out + i + LANES, v16_fp4(c + i / 2 + 8, t));
+	}
+}
+
+/* The columns behind the last whole 16, into the lanes of a tile. */
+static inline __attribute__((always_inline))
+void last_columns(widen_fn widen, const struct source *s, size_t row, size_t deep, size_t n,
+		  const float *const *x, size_t count, v16 *acc)
+{
+	size_t whole = n / LANES * LANES;
+	float last[LANES];
+
+	for (size_t r = 0; r < deep; r++) {
+		v16 *sum = acc + r / ROWS * ROWS * count + r % ROWS;
+
+		widen(s, row + r, whole, n - whole, last);
+		for (size_t v = 0; v < count; v++)
+			sum[v * ROWS] = tail(sum[v * ROWS], last, x[v] + whole, n - whole);
 	}
 }
 
@@ -205,10 +261,10 @@ static void widen_row_fp4(const void *w, const void *scales, size_t n, size_t ro
  * piece of all vectors stays in the first cache while the rows pass over it.
  */
 static inline __attribute__((always_inline))
-void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t deep, size_t n,
+void tile(widen_fn widen, const struct source *s, size_t row, size_t deep, size_t n,
 	  const float *const *x, size_t count, float *const *y)
 {
-	_Alignas(64) float piece[ROWS * STEP], xs[TILE * STEP];
+	_Alignas(64) float piece[ROWS * STEP];
 	v16 acc[DEEP * TILE];
 	size_t whole = n / LANES * LANES;
 
@@ -217,25 +273,17 @@ void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t 
 	for (size_t at = 0; at < whole; at += STEP) {
 		size_t k = whole - at < STEP ? whole - at : STEP;
 
-		/* side by side: where they come from they may be a power of two apart */
-		for (size_t v = 0; v < count; v++)
-			memcpy(xs + v * STEP, x[v] + at, k * sizeof *xs);
 		for (size_t d = 0; d < deep; d += ROWS) {
 			for (size_t r = 0; r < ROWS; r++)
-				widen(w, scales, n, row + d + r, at, k, piece + r * STEP);
-			tile_piece(piece, k, xs, count, acc + d * count);
+				widen(s, row + d + r, at, k, piece + r * STEP);
+			tile_piece(piece, k, x, at, count, acc + d * count);
 		}
 	}
-	for (size_t r = 0; r < deep; r++) {
-		if (whole < n)
-			widen(w, scales, n, row + r, whole, n - whole, piece);
-		for (size_t v = 0; v < count; v++) {
-			v16 sum = acc[r / ROWS * ROWS * count + v * ROWS + r % ROWS];
-
-			y[v][row + r] = v16_sum(whole < n ? tail(sum, piece, x[v] + whole,
-								 n - whole) : sum);
-		}
-	}
+	if (whole < n)
+		last_columns(widen, s, row, deep, n, x, count, acc);
+	for (size_t d = 0; d < deep; d += ROWS)
+		for (size_t v = 0; v < count; v++)
+			v16_sums(acc + d * count + v * ROWS, y[v] + row + d);
 }
 
 /*
@@ -243,7 +291,7 @@ void tile(widen_fn widen, const void *w, const void *scales, size_t row, size_t 
  * vectors that were.
  */
 static inline __attribute__((always_inline))
-size_t tiles(widen_fn widen, const void *w, const void *scales, size_t rows, size_t n,
+size_t tiles(widen_fn widen, const struct source *s, size_t rows, size_t n,
 	     const float *const *x, size_t count, float *const *y)
 {
 	size_t v = 0, whole = rows / ROWS * ROWS;
@@ -252,8 +300,7 @@ size_t tiles(widen_fn widen, const void *w, const void *scales, size_t rows, siz
 		size_t k = count - v < TILE ? count - v : TILE;
 
 		for (size_t r = 0; r < whole; r += DEEP)
-			tile(widen, w, scales, r, whole - r < DEEP ? whole - r : DEEP, n, x + v, k,
-			     y + v);
+			tile(widen, s, r, whole - r < DEEP ? whole - r : DEEP, n, x + v, k, y + v);
 		v += k;
 	}
 	return v;
@@ -265,7 +312,7 @@ static void rows_bf16(const void *w, size_t rows, size_t n, const float *const *
 		      float *const *y)
 {
 	const unsigned char *p = w;
-	size_t v = tiles(widen_row_bf16, w, NULL, rows, n, x, count, y), r;
+	size_t v = tiles(widen_row_bf16, &(struct source){ p, NULL, n }, rows, n, x, count, y), r;
 
 	/* what is left: all rows of the last few vectors, the last few rows of the others */
 	for (size_t u = 0; u < count; u++) {
@@ -282,7 +329,7 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 		       const float *const *x, size_t count, float *const *y)
 {
 	const unsigned char *c = codes, *s = scales;
-	size_t v = tiles(widen_row_fp4, codes, scales, rows, n, x, count, y), r;
+	size_t v = tiles(widen_row_fp4, &(struct source){ c, s, n }, rows, n, x, count, y), r;
 
 	for (size_t u = 0; u < count; u++) {
 		size_t from = u < v ? rows / ROWS * ROWS : 0;
@@ -294,10 +341,74 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 	}
 }
 
+static void rows_f32(const float *w, size_t stride, size_t rows, size_t n, const float *const *x,
+		     size_t count, float *const *y)
+{
+	struct source s = { (const unsigned char *)w, NULL, stride };
+	size_t v = tiles(widen_row_f32, &s, rows, n, x, count, y), whole = rows / ROWS * ROWS;
+
+	for (size_t u = 0; u < count; u++)
+		for (size_t r = u < v ? whole : 0; r < rows; r++)
+			y[u][r] = dot(w + r * stride, x[u], n);
+}
+
+/* Columns and vectors of sums that are kept in registers while the rows pass by. */
+enum { WIDE = VECS_MAX > 3 ? 4 : 2 };
+
+/* ahead: fetch the columns that come next as well. */
+static inline __attribute__((always_inline))
+void weigh(const float *w, size_t stride, size_t rows, size_t at, const float *const *weight,
+	   size_t vecs, float *const *y, bool ahead)
+{
+	v16 sum[WIDE * WIDE];
+
+	UNROLL
+	for (size_t k = 0; k < vecs * WIDE; k++)
+		sum[k] = v16_load(y[k / WIDE] + at + k % WIDE * LANES);
+	for (size_t r = 0; r < rows; r++) {
+		v16 row[WIDE];
+
+		if (ahead)
+			prefetch((const unsigned char *)(w + r * stride + at + WIDE * LANES),
+				 WIDE * LANES * sizeof *w);
+		UNROLL
+		for (size_t k = 0; k < WIDE; k++)
+			row[k] = v16_load(w + r * stride + at + k * LANES);
+		UNROLL
+		for (size_t v = 0; v < vecs; v++) {
+			v16 f = v16_set1(weight[v][r]);
+
+			UNROLL
+			for (size_t k = 0; k < WIDE; k++)
+				sum[v * WIDE + k] = v16_fma(f, row[k], sum[v * WIDE + k]);
+		}
+	}
+	UNROLL
+	for (size_t k = 0; k < vecs * WIDE; k++)
+		v16_store(y[k / WIDE] + at + k % WIDE * LANES, sum[k]);
+}
+
+static void weighted_rows(const float *w, size_t stride, size_t rows, size_t n,
+			  const float *const *weight, size_t count, float *const *y)
+{
+	size_t at = 0, v;
+
+	for (; at + WIDE * LANES <= n; at += WIDE * LANES) {
+		for (v = 0; v + WIDE <= count; v += WIDE)
+			weigh(w, stride, rows, at, weight + v, WIDE, y + v, v == 0);
+		for (; v < count; v++)
+			weigh(w, stride, rows, at, weight + v, 1, y + v, v == 0);
+	}
+	for (v = 0; at < n && v < count; v++)
+		for (size_t r = 0; r < rows; r++)
+			axpy(weight[v][r], w + r * stride + at, n - at, y[v] + at);
+}
+
 #define K3_TABLE(set)							\
 	const struct k3_kernels k3_kernels_##set = {			\
 		.name = #set, .dot = dot, .rows_bf16 = rows_bf16,	\
-		.rows_mxfp4 = rows_mxfp4, .rows_coded = rows_coded, .axpy = axpy, .axpy_bf16 = axpy_bf16, \
+		.rows_mxfp4 = rows_mxfp4, .rows_coded = rows_coded, .rows_f32 = rows_f32, \
+		.weighted_rows = weighted_rows, .axpy = axpy, .axpy_bf16 = axpy_bf16, \
 		.muladd = muladd, .widen_bf16 = widen_bf16, .kda_step = kda_step, \
 		.exp = exp_n, .sigmoid = sigmoid_n, .silu = silu_n, .situ = situ_n, \
 	}

@@ -17,6 +17,13 @@ static inline v16 v16_zero(void)
 	return (v16){ { z, z, z, z } };
 }
 
+static inline v16 v16_set1(float f)
+{
+	float32x4_t q = vdupq_n_f32(f);
+
+	return (v16){ { q, q, q, q } };
+}
+
 static inline v16 v16_load(const float *p)
 {
 	return (v16){ { vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12) } };
@@ -86,6 +93,13 @@ static inline float v16_sum(v16 v)
 	float32x2_t d = vadd_f32(vget_low_f32(c), vget_high_f32(c));
 
 	return vget_lane_f32(d, 0) + vget_lane_f32(d, 1);
+}
+
+/* The sums of ROWS at once. */
+static inline void v16_sums(const v16 *v, float *y)
+{
+	for (int r = 0; r < ROWS; r++)
+		y[r] = v16_sum(v[r]);
 }
 
 #include "math/lanes.h"

@@ -120,12 +120,30 @@ static void rows_coded(const void *block, size_t first, size_t rows, const float
 			y[v][r] = dot_coded(code_row(&c, first + r), x[v], c.cols);
 }
 
+static void rows_f32(const float *w, size_t stride, size_t rows, size_t n, const float *const *x,
+		     size_t count, float *const *y)
+{
+	for (size_t r = 0; r < rows; r++)
+		for (size_t v = 0; v < count; v++)
+			y[v][r] = dot(w + r * stride, x[v], n);
+}
+
+static void weighted_rows(const float *w, size_t stride, size_t rows, size_t n,
+			  const float *const *weight, size_t count, float *const *y)
+{
+	for (size_t r = 0; r < rows; r++)
+		for (size_t v = 0; v < count; v++)
+			axpy(weight[v][r], w + r * stride, n, y[v]);
+}
+
 const struct k3_kernels k3_kernels_portable = {
 	.name = "portable",
 	.dot = dot,
 	.rows_bf16 = rows_bf16,
 	.rows_mxfp4 = rows_mxfp4,
 	.rows_coded = rows_coded,
+	.rows_f32 = rows_f32,
+	.weighted_rows = weighted_rows,
 	.axpy = axpy,
 	.axpy_bf16 = axpy_bf16,
 	.muladd = muladd,

@@ -12,7 +12,10 @@
 
 #include <k3/index.h>
 
-/* A matrix as the feed cuts it: blocks of block_rows rows, the last one shorter. */
+/*
+ * A matrix as the feed cuts it: blocks of block_rows rows, the last one shorter.  Only
+ * kv_b is cut otherwise, see k3_kvb_block.
+ */
 struct k3_matrix {
 	enum k3_role role;
 	uint32_t layer, expert;
@@ -28,6 +31,19 @@ struct k3_block {
 	const unsigned char *data;
 	const unsigned char *scale;	/* NULL unless MXFP4 */
 };
+
+/*
+ * kv_b has two blocks a head, its key rows and then its value rows (block_rows is
+ * the larger of them): the first and the row count of block i.
+ */
+static inline void k3_kvb_block(const struct k3_config *c, uint64_t i, struct k3_block *b)
+{
+	b->row = i / 2 * ((uint64_t)c->nope + c->v_dim) + (i % 2 ? c->nope : 0);
+	b->rows = i % 2 ? c->v_dim : c->nope;
+}
+
+/* Kernels take rows in groups up to this: blocks of a multiple of it leave no rest. */
+enum { K3_ROWS_STEP = 8 };
 
 struct k3_feed;
 

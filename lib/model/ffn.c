@@ -84,6 +84,7 @@ static void choose_rows(struct k3_worker *w, const struct k3_pass *p, uint32_t l
 			const struct k3_token *token, uint64_t first, uint64_t n)
 {
 	const struct k3_config *c = p->config;
+	const float *bias = p->vectors->router_bias;
 	uint32_t loop = k3_loop(w);
 	struct k3_err err;
 	uint64_t t;
@@ -93,17 +94,17 @@ static void choose_rows(struct k3_worker *w, const struct k3_pass *p, uint32_t l
 		uint64_t at = (first + t) * c->chosen;
 
 		for (uint32_t e = 0; e < c->experts; e++)
-			if (!isfinite(score[e])) {
-				k3_worker_fail(w, k3_fail(&err, K3_EDATA, "layer %" PRIu32
+			if (!isfinite(score[e]) || !isfinite(bias[e])) {
+				k3_worker_fail_at(w, t, k3_fail(&err, K3_EDATA, "layer %" PRIu32
 						", sequence %" PRIu32 ", position %" PRIu64
-						": the router's score of expert %" PRIu32
+						": the router's %s of expert %" PRIu32
 						" is not finite", layer, token[t].sequence,
-						token[t].position, e), &err);
+						token[t].position,
+						isfinite(score[e]) ? "bias" : "score", e), &err);
 				return;
 			}
 		p->math->sigmoid(score, c->experts, score);
-		k3_choose(c, score, p->vectors->router_bias, p->routed->expert + at,
-			  p->routed->weight + at);
+		k3_choose(c, score, bias, p->routed->expert + at, p->routed->weight + at);
 	}
 }
 

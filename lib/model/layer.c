@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer.c - the small tensors of a layer, and the buffers that its operators share. */
 #include "model/layer.h"
+#include "model/mla.h"
 #include "model/product.h"
 
 #include <k3/buf.h>
@@ -27,7 +28,8 @@ uint64_t k3_scratch_size(const struct k3_config *c, uint64_t positions)
 {
 	uint64_t mix = (uint64_t)c->hidden + c->layers + 2 + positions;
 	uint64_t kda = 6 * (uint64_t)c->kda_dim;
-	uint64_t mla = 2 * (uint64_t)c->v_dim + 2 * (uint64_t)c->kv_rank + positions + 1;
+	uint64_t attend = K3_MLA_GROUP * (positions + 1 + K3_PAGE);
+	uint64_t mla = max(attend, (K3_MLA_GROUP + 1) * (uint64_t)c->v_dim);
 	uint64_t combine = K3_COMBINE_TILE * max(c->hidden, c->latent);
 
 	return max(max(mix, kda), max(mla, combine));
@@ -172,6 +174,7 @@ int k3_tile_new(const struct k3_config *c, uint64_t n, struct k3_tile *t, struct
 		{ &t->beta, c->kda_heads }, { &t->qa, c->q_rank },
 		{ &t->kva, (uint64_t)c->kv_rank + c->rope }, { &t->gate, dense_or_shared(c) },
 		{ &t->up, dense_or_shared(c) }, { &t->router, c->experts },
+		{ &t->latent_q, (uint64_t)c->mla_heads * c->kv_rank },
 	};
 	int rc = 0;
 
@@ -186,7 +189,8 @@ int k3_tile_new(const struct k3_config *c, uint64_t n, struct k3_tile *t, struct
 void k3_tile_free(struct k3_tile *t)
 {
 	struct k3_rows *all[] = { &t->x, &t->y, &t->q, &t->k, &t->v, &t->g, &t->z, &t->fa,
-				  &t->beta, &t->qa, &t->kva, &t->gate, &t->up, &t->router };
+				  &t->beta, &t->qa, &t->kva, &t->gate, &t->up, &t->router,
+				  &t->latent_q };
 
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		k3_rows_free(all[i]);

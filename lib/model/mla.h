@@ -13,11 +13,21 @@ void k3_mla(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
 	    const struct k3_segment *segment, uint64_t segments, uint64_t n);
 
 /*
- * One head for one token at `position`: block is the head's rows of kv_b (nope
- * key rows, then value rows), q its nope + rope query values.  Writes v_dim
- * values.  scratch: 2 * kv_rank + position + 1 floats.
+ * One head's query for one token, taken into the latent space: key_rows is the
+ * head's key block of kv_b, q its nope values; out: kv_rank values.
  */
-void k3_mla_head(const struct k3_pass *p, const unsigned char *block, const float *q,
-		 float *const *page, uint64_t position, float *scratch, float *out);
+void k3_mla_absorb(const struct k3_pass *p, const unsigned char *key_rows, const float *q,
+		   float *out);
+
+/* Heads of one token that go over the pages together, so that a page is read for all of them. */
+enum { K3_MLA_GROUP = 16 };
+
+/*
+ * The attention of `heads` heads (at most K3_MLA_GROUP) of the token at `position`: latent[v] is
+ * an absorbed query and becomes the head's context, kv_rank values; rope[v] has
+ * its rope values.  scratch: heads * (position + 1 + K3_PAGE) floats.
+ */
+void k3_mla_attend(const struct k3_pass *p, float *const *latent, const float *const *rope,
+		   uint64_t heads, float *const *page, uint64_t position, float *scratch);
 
 #endif

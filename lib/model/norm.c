@@ -90,7 +90,7 @@ void k3_add_to_stream(struct k3_worker *w, const struct k3_pass *p, uint32_t lay
 			for (uint64_t i = 0; i < hidden; i++)
 				sum[i] += y[t][i];
 		if (!all_finite(sum, hidden))
-			k3_worker_fail(w, k3_fail(&err, K3_EDATA, "layer %" PRIu32
+			k3_worker_fail_at(w, t, k3_fail(&err, K3_EDATA, "layer %" PRIu32
 					", sequence %" PRIu32 ", position %" PRIu64
 					": the hidden state is not finite", layer,
 					token[t].sequence, token[t].position), &err);

@@ -54,6 +54,7 @@ struct k3_tile {
 	struct k3_rows q, k, v, g, z;	/* heads * dim */
 	struct k3_rows fa, beta;	/* kda_dim, kda_heads */
 	struct k3_rows qa, kva;		/* q_rank, kv_rank + rope */
+	struct k3_rows latent_q;	/* mla_heads * kv_rank: absorbed queries, then contexts */
 	struct k3_rows gate, up;	/* the wider of dense and shared MLP */
 	struct k3_rows router;		/* experts */
 };

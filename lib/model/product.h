@@ -28,6 +28,6 @@ void k3_product_into(struct k3_worker *w, const struct k3_pass *p, enum k3_role 
 		     const struct k3_combine *combine);
 
 /* Vectors that k3_product_into handles together: its scratch is this many times the rows. */
-enum { K3_COMBINE_TILE = 16 };
+enum { K3_COMBINE_TILE = 32 };
 
 #endif

@@ -128,26 +128,46 @@ int k3_slurp(const char *path, size_t max, struct k3_buf *out, struct k3_err *er
 	return rc;
 }
 
+/*
+ * What a new file takes the place of: path itself, or the file that a link leads to.  Renaming
+ * would as gladly put the file where a device or a fifo was.
+ */
+static int replaced(const char *path, char **out, struct k3_err *err)
+{
+	struct stat st;
+
+	if (stat(path, &st)) {
+		*out = strdup(path);
+		return *out ? 0 : k3_fail_nomem(err);
+	}
+	if (!S_ISREG(st.st_mode))
+		return k3_fail(err, K3_EIO, "%s: not a regular file", path);
+	*out = realpath(path, NULL);
+	return *out ? 0 : k3_fail_errno(err, "%s", path);
+}
+
 int k3_outfile_open(struct k3_outfile *f, const char *path, struct k3_err *err)
 {
-	size_t n = strlen(path);
+	size_t n;
 	mode_t mask;
+	int rc;
 
 	*f = (struct k3_outfile){ .fd = -1 };
-	f->path = strdup(path);
+	rc = replaced(path, &f->path, err);
+	if (rc)
+		return rc;
+	n = strlen(f->path);
 	f->temp = malloc(n + sizeof ".XXXXXX");
-	if (!f->path || !f->temp) {
-		free(f->temp);
+	if (!f->temp) {
 		free(f->path);
 		*f = (struct k3_outfile){ .fd = -1 };
 		return k3_fail_nomem(err);
 	}
-	memcpy(f->temp, path, n);
+	memcpy(f->temp, f->path, n);
 	memcpy(f->temp + n, ".XXXXXX", sizeof ".XXXXXX");
 	f->fd = mkostemp(f->temp, O_CLOEXEC);
 	if (f->fd < 0) {
-		int rc = k3_fail_errno(err, "%s", path);
-
+		rc = k3_fail_errno(err, "%s", path);
 		free(f->temp);
 		f->temp = NULL;
 		k3_outfile_abort(f);

@@ -36,6 +36,7 @@ struct k3_team {
 
 	atomic_bool failed;
 	int status;
+	uint64_t failed_at;	/* the index that failed; UINT64_MAX outside of loops */
 	struct k3_err err;
 
 	/* high half: number of the loop, low half: its next index */
@@ -192,17 +193,24 @@ bool k3_barrier(struct k3_worker *w)
 	return good;
 }
 
-void k3_worker_fail(struct k3_worker *w, int status, const struct k3_err *err)
+void k3_worker_fail_at(struct k3_worker *w, uint64_t i, int status, const struct k3_err *err)
 {
 	struct k3_team *t = w->team;
 
 	pthread_mutex_lock(&t->lock);
-	if (!t->failed) {
+	/* lower indices were handed out before, so they are all being looked at */
+	if (!t->failed || i < t->failed_at) {
 		t->status = status;
 		t->err = *err;
+		t->failed_at = i;
 		t->failed = true;
 	}
 	pthread_mutex_unlock(&t->lock);
+}
+
+void k3_worker_fail(struct k3_worker *w, int status, const struct k3_err *err)
+{
+	k3_worker_fail_at(w, UINT64_MAX, status, err);
 }
 
 uint32_t k3_loop(struct k3_worker *w)

@@ -40,8 +40,14 @@ K3_NODISCARD int k3_team_run(struct k3_team *team, void (*fn)(struct k3_worker *
 /* Waits for the whole team; true if all is well, false if a worker has failed. */
 K3_NODISCARD bool k3_barrier(struct k3_worker *w);
 
-/* Records a failure; only the first one of a run is kept. */
+/* Records a failure; the first one of a run is kept. */
 void k3_worker_fail(struct k3_worker *w, int status, const struct k3_err *err);
+
+/*
+ * Records the failure of index i of a shared loop: of several in that loop the one with the lowest
+ * index is kept, so that the sentence does not depend on who was faster.
+ */
+void k3_worker_fail_at(struct k3_worker *w, uint64_t i, int status, const struct k3_err *err);
 
 /*
  * A shared loop over 0 .. n-1, n < 2^32:

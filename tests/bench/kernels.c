@@ -76,7 +76,7 @@ static void read_memory(struct job *j)
 
 static void bf16(struct job *j)
 {
-	size_t rows = BLOCK / 2 / COLS, block = rows * COLS * 2;
+	size_t rows = BLOCK / 2 / COLS / 8 * 8, block = rows * COLS * 2;
 	size_t area = j->vecs > 1 ? SHORT : AREA;
 
 	j->work = 0;
@@ -91,9 +91,10 @@ static void bf16(struct job *j)
 static void coded(struct job *j)
 {
 	size_t rows = BLOCK / 2 / COLS, block = rows * COLS * 2;
+	size_t area = j->vecs > 1 ? SHORT : AREA;
 
 	j->work = 0;
-	for (size_t at = 0; at + j->coded_step <= AREA; at += j->coded_step) {
+	for (size_t at = 0; at + j->coded_step <= area; at += j->coded_step) {
 		j->math->rows_coded(j->coded + at, 0, rows, (const float *const *)j->x, j->vecs,
 				    j->y);
 		j->work += (double)block;
@@ -102,7 +103,7 @@ static void coded(struct job *j)
 
 static void mxfp4(struct job *j)
 {
-	size_t rows = BLOCK * 2 / LATENT, block = rows * LATENT / 2;
+	size_t rows = BLOCK * 2 / LATENT / 8 * 8, block = rows * LATENT / 2;
 	size_t area = j->vecs > 1 ? SHORT : AREA;
 
 	j->work = 0;
@@ -192,6 +193,17 @@ static double rate(void (*run)(struct job *), const struct k3_kernels *math, siz
 		pthread_barrier_destroy(&gate);
 	}
 	return best;
+}
+
+static double one_thread(void (*run)(struct job *), const struct k3_kernels *math, size_t vecs)
+{
+	unsigned all = threads;
+	double r;
+
+	threads = 1;
+	r = rate(run, math, vecs);
+	threads = all;
+	return r;
 }
 
 #ifdef __x86_64__
@@ -311,7 +323,7 @@ static void set_up_coded(struct job *j)
 
 static void line(const char *set, const char *what, double r, const char *unit, double limit)
 {
-	printf("%-9s %-22s %8.1f %-9s", set, what, r, unit);
+	printf("%-9s %-22s %8.2f %-9s", set, what, r, unit);
 	if (limit > 0)
 		printf(" %5.2f", r / limit);
 	putchar('\n');
@@ -322,7 +334,7 @@ int main(int argc, char **argv)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	const struct k3_kernels *m;
-	double memory, flops;
+	double memory, flops, r;
 
 	threads = argc > 1 ? (unsigned)atoi(argv[1]) : cpus < 1 ? 1 : (unsigned)cpus;
 	if (argc > 2)
@@ -340,7 +352,10 @@ int main(int argc, char **argv)
 	line("machine", "fused multiply-add", flops, "GFLOP/s", 0);
 	for (unsigned i = 0; (m = k3_kernels_at(i)); i++) {
 		line(m->name, "bf16, 1 vector", rate(bf16, m, 1) * 1e-9, "GB/s", memory);
-		line(m->name, "bf16, 16 vectors", rate(bf16, m, 16) * 16e-9, "GFLOP/s", flops);
+		r = rate(bf16, m, 16);
+		line(m->name, "bf16, 16 vectors", r * 16e-9, "GFLOP/s", flops);
+		if (threads > 1)
+			line(m->name, "  over one thread", r / one_thread(bf16, m, 16), "times", 0);
 		line(m->name, "coded, 1 vector", rate(coded, m, 1) * 1e-9, "GB/s bf16", memory);
 		line(m->name, "coded, 16 vectors", rate(coded, m, 16) * 16e-9, "GFLOP/s", flops);
 		line(m->name, "MXFP4, 1 vector", rate(mxfp4, m, 1) * 1e-9, "GB/s", memory);

@@ -188,5 +188,13 @@ fails 2 "unknown option.*--bad" "an unknown option" k3-index --bad
 fresh
 fails 1 "standard output|No space" "a full disk" sh -c 'k3-index -l -m "$1" >/dev/full' sh "$m"
 fails 1 "no/such/dir" "an output that cannot be written" k3-index -o "$tmp/no/such/dir/x" "$m"
+mkfifo "$tmp/fifo"
+fails 1 "fifo: not a regular file" "an output that is no file" k3-index -o "$tmp/fifo" "$m"
+[ -p "$tmp/fifo" ]
+ok $? "it stays what it was"
+: >"$tmp/old.k3i"
+ln -s old.k3i "$tmp/link"
+k3-index -o "$tmp/link" "$m" >/dev/null && [ -L "$tmp/link" ] && [ -s "$tmp/old.k3i" ]
+ok $? "a link to an output stays a link"
 
 plan

@@ -32,6 +32,8 @@ for page in man/*.[1-8]; do
 	name=$(basename "$page")
 	grep -q "^\.Xr ${name%.*} ${name##*.}" man/k3.7
 	ok $? "k3.7 refers to $name"
+	sed -n '/^\.Sh SEE ALSO/,$p' "$page" | grep -qx '\.Xr k3 7'
+	ok $? "which refers to k3(7)"
 done
 
 # every option of --help has its entry in the page, and none is there that help lacks

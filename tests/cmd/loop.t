@@ -77,10 +77,13 @@ k3-generate -n 8 -t 1 -s 4 'The capital of' >c
 same a b 'a seed gives the same text again'
 ok "$(cmp -s a c; [ $? -eq 1 ]; echo $?)" 'another seed another text'
 fails 2 'no model' 'k3-generate without a model' env -u K3_MODEL k3-generate hello
+fails 2 'the prompt is empty' 'k3-generate without a prompt' sh -c 'k3-generate </dev/null'
 fails 1 'nowhere' 'k3-generate with a model that is not there' k3-generate -m nowhere hello
 fails 2 'not a number' 'k3-generate -t with a word' k3-generate -t hot hello
 fails 2 'not a whole number' 'k3-generate -n 0' k3-generate -n 0 hello
 fails 1 'No space left|standard output' 'k3-generate onto a full disk' sh -c 'k3-generate -n 3 hello >/dev/full'
+TMPDIR=$tmp sh -c 'k3-generate -n 30 hello 2>err; echo $? >status' | head -c 3 >/dev/null
+is "$(cat status)" 141 'k3-generate whose reader has enough ends by SIGPIPE'
 TMPDIR=$tmp K3_CPU=portable k3-generate -n 100000 'The terrain of' >/dev/null 2>&1 &
 pid=$!
 sleep 0.1
@@ -88,5 +91,5 @@ kill $pid
 wait $pid
 is "$?" 143 'k3-generate ends by a signal to it alone'
 is "$(find "$tmp" -maxdepth 1 -name 'k3-generate.*' | wc -l)" 0 \
-	'k3-generate leaves nothing behind when it is stopped'
+	'k3-generate leaves nothing behind when it or its reader is stopped'
 plan

@@ -32,7 +32,7 @@ compare "$tmp/s" "five ids"
 same "$tmp/ids" "$tmp/prompt" "its ids are those that went in"
 is "$(cat "$tmp/shape")" "1 4 192" "the residual stream of the last id, three snapshots and the sum"
 
-awk 'BEGIN { for (i = 0; i < 150; i++) printf "%d ", i * 37 % 2048 }' >"$tmp/many"
+awk 'BEGIN { for (i = 0; i < 150; i++) printf "%d ", i * 37 % 2048; print "" }' >"$tmp/many"
 k3-step -s "$tmp/s" --until 4 <"$tmp/many"
 compare "$tmp/s" "a pass over 150 more in front of layer 4"
 is "$(wc -w <"$tmp/ids")" 155 "all ids are there"

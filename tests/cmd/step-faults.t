@@ -23,6 +23,10 @@ patch m "$layer.5.block_sparse_moe.gate.weight" c07f $((7 * 192 * 2)) 2
 fails 1 "layer 5, sequence 0, position 0: the router's score of expert 7 is not finite" 'a NaN in the router' \
 	sh -c 'echo 5 6 | k3-step -m m >out'
 fresh
+patch m "$layer.5.block_sparse_moe.gate.e_score_correction_bias" 0000c07f $((7 * 4)) 4
+fails 1 "layer 5, sequence 0, position 0: the router's bias of expert 7 is not finite" 'a NaN in its bias' \
+	sh -c 'echo 5 6 | k3-step -m m >out'
+fresh
 patch m language_model.lm_head.weight c07f $((1234 * 192 * 2)) 2
 fails 1 'sequence 0, position 1: the logit of id 1234 is not finite' 'a NaN in the head' \
 	sh -c 'echo 5 6 | k3-step -m m >out'

@@ -16,13 +16,18 @@ printf '5 6 7\n\n8\n' | k3-step -b 3 --logits all >all
 is "$(shapes all)" '[3,2048] [0,2048] [1,2048]' '--logits all: a row an id'
 printf '5 6 7\n' | k3-step --logits none >none
 is "$(wc -c <none)" 0 '--logits none writes no records'
+printf '5 6 7\n' | k3-step --layers 0:5 --logits none >none
+is "$?,$(wc -c <none)" 0,0 'nor at a cut'
 : | k3-step >nothing
 is "$?,$(wc -c <nothing)" 0,0 'no input, no records, status 0'
+fails 1 'standard output: Bad file' 'a closed stdout' sh -c 'echo 5 | k3-step >&-'
+echo 5 | k3-step --logits none >&-
+ok $? 'that gets nothing'
 k3-step <&- >nothing
 is "$?,$(wc -c <nothing)" 0,0 'a closed stdin is an empty one'
-printf '5 6 7' | k3-step >a
-printf ' 5\t6  7 \r\n' | k3-step >b
-same a b 'a last line without newline, blanks and tabs'
+printf '5 6 7\n' | k3-step >a
+printf ' 5\t6  7 \n' | k3-step >b
+same a b 'blanks and tabs'
 
 # ---- the same bits however the work is cut ----
 long=$(ids 24 1)
@@ -38,7 +43,7 @@ tail -c 8192 one >want
 echo "$long" | tr ' ' '\n' | k3-step | tail -c 8192 >got
 same want got 'a prompt in one line and id by id'
 for cut in 1 2 3 4 17 23; do
-	echo "$long" | awk -v c=$cut '{ for (i = 1; i <= NF; i++) printf "%s%s", $i, i == c ? "\n" : " " }' |
+	echo "$long" | awk -v c=$cut '{ for (i = 1; i <= NF; i++) printf "%s%s", $i, i == c || i == NF ? "\n" : " " }' |
 		k3-step | tail -c 8192 >got
 	same want got "a prompt cut behind id $cut"
 done
@@ -101,12 +106,14 @@ cat lines | { k3-step -s ahead --until 3; cat; } >rest
 is "$(cat rest)" "$(printf '4\n5')" 'nor of a pipe'
 
 # ---- bad input ----
-fails 1 "line 1: '-1' is not an id" 'a negative id' sh -c 'echo -1 | k3-step >out'
-fails 1 "line 2: 'x7' is not an id" 'a word' sh -c 'printf "1\nx7\n" | k3-step >out'
-fails 1 'line 1: id 2048 is not below 2048' 'an id beyond the vocabulary' sh -c 'echo 1 2048 | k3-step >out'
+fails 1 "line 1, id 1: '-1' is not an id" 'a negative id' sh -c 'echo -1 | k3-step >out'
+fails 1 "line 2, id 1: 'x7' is not an id" 'a word' sh -c 'printf "1\nx7\n" | k3-step >out'
+fails 1 'line 1, id 2: 2048 is not below 2048' 'an id beyond the vocabulary' sh -c 'echo 1 2048 | k3-step >out'
 fails 1 'is not an id' 'an id beyond 64 bits' sh -c 'echo 99999999999999999999999 | k3-step >out'
 fails 1 'line 1: a NUL byte' 'a NUL byte' sh -c 'printf "1\0002\n" | k3-step >out'
 fails 1 "after 2 of a round's 3 lines" 'a round cut short' sh -c 'printf "1\n2\n" | k3-step -b 3 >out'
+fails 1 'line 2 has no newline' 'a line cut short' sh -c 'printf "1\n62" | k3-step -b 2 >out'
+fails 1 'line 1, id 1: .7.*. is not an id' 'a carriage return' sh -c 'printf "7\r\n" | k3-step >out'
 fails 1 'record 0' 'a record cut short' sh -c 'head -c 1000 hidden | k3-step --layers 5: >out'
 fails 1 'not of the shape \(ids, sources, 192\)' 'logits are no hidden records' \
 	sh -c 'k3-step --layers 5: <last >out'
@@ -155,6 +162,7 @@ at_least_one_layer --layers 9: -s s1
 not_last,_all_or_none --logits some
 no_site_'foo' --tap foo@1=x
 form_SITE@LAYERS=FILE --tap resid@1
+rows_can_only_be_=last --tap resid@1=x,rows=first
 not_a_list_of_layers --tap resid@9=x
 not_a_list_of_layers --tap resid@=x
 none_of_the_layers_1:3_is_among_5:9 --tap resid@1:3=x --layers 5:
@@ -165,7 +173,7 @@ ids_come_on_standard_input 1 2 3
 unrecognized_option --frobnicate
 EOF
 ok "$([ ! -e s1 ] && [ ! -e x ]; echo $?)" 'and none of them made a file'
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1; then
 	echo 1 >one.ids
 	script -qec 'k3-step <one.ids' typescript >/dev/null 2>&1
 	is "$?" 2 'records do not go to a terminal'
@@ -176,6 +184,10 @@ k3-step --help >help
 is "$?,$(head -c 14 help)" '0,usage: k3-step' '--help'
 k3-step -V | grep -q '^k3-step (k3) [0-9]'
 ok $? '--version'
+for set in $sets; do
+	is "$(K3_CPU=$set k3-step -vV | tail -n 1)" "instruction set: $set" "--version -v knows $set"
+done
+fails 2 'goes with --version' '-v alone' k3-step -v
 fails 1 'standard output' '--help on a full disk' sh -c 'k3-step --help >/dev/full'
 
 # ---- signals ----

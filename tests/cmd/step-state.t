@@ -77,6 +77,11 @@ cat whole got.a >want
 same want got 'what comes after a finished pass'
 k3-step -s u --again </dev/null >got
 same whole got '--again on a pass in progress is its record'
+cp u v
+echo 5 | k3-step -s v -b all --again >got
+cat whole got.a >want
+same want got '--again comes before the round of -b all'
+rm v
 echo "$prompt" | k3-step -s v --until 4
 k3-step -s v --logits all </dev/null | k3-stat -j | jq -c .shape >got
 is "$(cat got)" '[10,2048]' 'all rows of a pass that another process began'
@@ -112,6 +117,13 @@ fails 1 's: in use by another process' 'a state in use' k3-step -s s
 is "$(position s)" '[10,0,9]' 'but k3-stat may look'
 exec 3>&-
 wait
+ln -s s link
+for twice in '-s s -s link' '-s s --tap resid@:=s' '-s s --trace link' '-s fresh --tap resid@0=fresh' \
+	'--tap resid@0=t --trace t'; do
+	# shellcheck disable=SC2086
+	fails 2 'are the same file' "$twice" k3-step $twice
+done
+is "$(position s)" '[10,0,9]' 'the state is as it was'
 fails 1 'not a k3 state' 'a file that is no state' sh -c 'echo hello, this is text >text; k3-step -s text'
 fails 1 'regular file' 'a directory or a fifo' k3-step -s hold
 mkdir ro

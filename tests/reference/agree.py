@@ -183,7 +183,8 @@ class Comparison:
     def __str__(self):
         wrong = ', '.join(f'layer {i} position {t}' for i, t in self.routes[:5])
         return (f'logits differ by {self.error:.2g}, running sums by {self.resid:.2g} of their '
-                f'spread, allowed {self.allowed:.2g}; smallest gap {self.gap:.2g}; wrong routes: {wrong or "none"}')
+                f'spread, allowed {self.allowed:.2g}; smallest gap {self.gap:.2g}; '
+                f'wrong routes: {wrong or "none"}')
 
 
 class Tap:

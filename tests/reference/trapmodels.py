@@ -3,8 +3,10 @@
 """k3-step against the reference model on checkpoints made to spring traps; prints TAP.
 
 Each model is one of k3make.py, of which some tensors are changed so that a fluent but wrong
-computation is far off: where ordinary weights hide an epsilon, a cap or a missing source, these do not.
+computation is far off: where ordinary weights hide an epsilon, a cap or a missing source, these
+do not.
 """
+import json
 import os
 import subprocess
 import sys
@@ -200,6 +202,30 @@ def ties(tap):
         tap.ok(c.good(), 'T37: and the reference agrees', str(c))
 
 
+def quantised(tap):
+    """T24: targets and exceptions of the quantisation say nothing about tensors."""
+    with tempfile.TemporaryDirectory() as folder:
+        agree.make(folder, 303, 3, {})
+        ids = agree.prompt(folder, 8, 1)
+        before, = agree.step(folder, ids)
+        os.unlink(os.path.join(folder, 'model.k3i'))
+        path = os.path.join(folder, 'config.json')
+        with open(path, encoding='utf-8') as f:
+            config = json.load(f)
+        config['text_config']['quantization_config'] = {
+            'quant_method': 'compressed-tensors', 'format': 'mxfp4-pack-quantized',
+            'ignore': ['lm_head', 're:.*self_attn.*', 're:.*shared_experts.*', 're:.*mlp\\..*'],
+            'config_groups': {'group_0': {
+                'targets': ['Linear'], 'input_activations': None,
+                'weights': {'group_size': 32, 'num_bits': 4, 'type': 'float', 'strategy': 'group',
+                            'symmetric': True}}}}
+        with open(path, 'w', encoding='utf-8') as f:
+            json.dump(config, f)
+        after, = agree.step(folder, ids)
+        tap.ok(before.tobytes() == after.tobytes(),
+               'T24: a list of exceptions that misses the router and the latent projections')
+
+
 def head(tap):
     """T32, T41: the head is a matrix of its own, and every id has a logit."""
     with tempfile.TemporaryDirectory() as folder:
@@ -226,6 +252,7 @@ def main():
     models(tap)
     padding(tap)
     ties(tap)
+    quantised(tap)
     head(tap)
     return tap.done()
 

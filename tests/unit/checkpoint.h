@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 struct checkpoint {
-	char directory[64];
-	char shard[2][128], index[128], config_file[128];
+	char directory[512];
+	char shard[2][600], index[600], config_file[600];
 	struct k3_config config;
 	struct k3_index *ix;
 	struct k3_err err;
@@ -112,8 +112,8 @@ static void write_shard(const char *path, const struct k3_layout *l, uint64_t fi
 
 		k3_layout_role(l, i, &role, &layer, &expert);
 		k3_role_describe(l->config, role, layer, expert, &t);
-		k3_buf_printf(&head, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[", i == first ? '{' : ',',
-			      k3_layout_name(l, i, name), dtype[t.dtype]);
+		k3_buf_printf(&head, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+			      i == first ? '{' : ',', k3_layout_name(l, i, name), dtype[t.dtype]);
 		for (uint32_t k = 0; k < t.rank; k++)
 			k3_buf_printf(&head, "%s%d", k ? "," : "", (int)t.shape[k]);
 		k3_buf_printf(&head, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
@@ -141,10 +141,11 @@ static void checkpoint_new(struct checkpoint *c)
 	struct k3_buf text = K3_BUF_INIT;
 	struct k3_layout l;
 	struct rng g = { 1 };
+	const char *tmp = getenv("TMPDIR");
 
-	snprintf(c->directory, sizeof c->directory, "/tmp/k3unit.XXXXXX");
+	snprintf(c->directory, sizeof c->directory, "%s/k3unit.XXXXXX", tmp ? tmp : "/tmp");
 	if (!mkdtemp(c->directory)) {
-		printf("Bail out! cannot make a directory in /tmp\n");
+		printf("Bail out! cannot make %s\n", c->directory);
 		exit(1);
 	}
 	for (int i = 0; i < 2; i++)

@@ -252,6 +252,16 @@ static void mxfp4_minus_zero(void)
 	ok(same(y, 0.f), "code 0 is +0");
 }
 
+/* A row of n codes as floats. */
+static void widen_row(const unsigned char *codes, const unsigned char *scales, size_t n, float *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		unsigned code = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15u;
+
+		out[i] = (float)ldexp(code_value(code), scales[i / 32] - 127);
+	}
+}
+
 static void rows_mxfp4(void)
 {
 	enum { ROWS = 3, VECTORS = 4, GROUPS = MOST / 32 };
@@ -274,12 +284,7 @@ static void rows_mxfp4(void)
 				fill(&g, x[v], n);
 			math->rows_mxfp4(c, s, ROWS, n, xs, VECTORS, ys);
 			for (size_t r = 0; r < ROWS; r++) {
-				for (size_t i = 0; i < n; i++) {
-					unsigned char byte = c[(r * n + i) / 2];
-
-					wide[i] = (float)ldexp(code_value(i % 2 ? byte >> 4 : byte & 15u),
-							       s[(r * n + i) / 32] - 127);
-				}
+				widen_row(c + r * n / 2, s + r * n / 32, n, wide);
 				for (int v = 0; v < VECTORS; v++)
 					all &= same(got[v][r], literal_dot(wide, x[v], n));
 			}
@@ -306,7 +311,7 @@ static void tiles(void)
 	}
 	for (size_t i = 0; i < sizeof bf; i++)
 		/* no exponent that overflows or makes a NaN */
-		bf[i] = i % 2 ? (unsigned char)((rng_u64(&g) & 0x81) | 0x3e) : (unsigned char)rng_u64(&g);
+		bf[i] = (unsigned char)(i % 2 ? (rng_u64(&g) & 0x81) | 0x3e : rng_u64(&g));
 	for (size_t i = 0; i < sizeof codes; i++)
 		codes[i] = (unsigned char)rng_u64(&g);
 	for (size_t i = 0; i < sizeof scales; i++)
@@ -317,12 +322,7 @@ static void tiles(void)
 
 		math->rows_mxfp4(codes, scales, rows, n, xs, count, ys);
 		for (size_t r = 0; r < rows; r++) {
-			for (size_t i = 0; i < n; i++) {
-				unsigned char byte = codes[(r * n + i) / 2];
-
-				wide[i] = (float)ldexp(code_value(i % 2 ? byte >> 4 : byte & 15u),
-						       scales[(r * n + i) / 32] - 127);
-			}
+			widen_row(codes + r * n / 2, scales + r * n / 32, n, wide);
 			for (size_t v = 0; v < count; v++)
 				packed &= same(got[v][r], literal_dot(wide, x[v], n));
 		}
@@ -337,6 +337,50 @@ static void tiles(void)
 	}
 	ok(packed, "MXFP4: up to 11 rows of 608 columns times 61 vectors");
 	ok(plain, "bf16: the same with columns that are no multiple of 16");
+}
+
+/* Rows of floats that lie apart: DOT of each with many vectors, and their weighted sums. */
+static void rows_f32(void)
+{
+	enum { ROWS = 70, VECTORS = 17, STRIDE = 90 };
+	static float w[ROWS * STRIDE], x[VECTORS][STRIDE], weights[VECTORS][ROWS];
+	static float got[VECTORS][ROWS], sum[VECTORS][STRIDE], want[VECTORS][STRIDE];
+	const float *xs[VECTORS], *ws[VECTORS];
+	float *ys[VECTORS], *sums[VECTORS];
+	struct rng g = { 6 };
+	bool dots = true, added = true;
+
+	for (int round = 0; round < 200; round++) {
+		size_t n = 1 + rng_u64(&g) % STRIDE, rows = 1 + rng_u64(&g) % ROWS;
+		size_t count = 1 + rng_u64(&g) % VECTORS;
+		size_t stride = n + rng_u64(&g) % (STRIDE - n + 1);
+
+		fill(&g, w, ROWS * STRIDE);
+		for (size_t v = 0; v < count; v++) {
+			fill(&g, x[v], n);
+			fill(&g, weights[v], rows);
+			fill(&g, sum[v], STRIDE);
+			memcpy(want[v], sum[v], sizeof sum[v]);
+			xs[v] = x[v];
+			ws[v] = weights[v];
+			ys[v] = got[v];
+			sums[v] = sum[v];
+		}
+		math->rows_f32(w, stride, rows, n, xs, count, ys);
+		math->weighted_rows(w, stride, rows, n, ws, count, sums);
+		for (size_t v = 0; v < count; v++) {
+			for (size_t r = 0; r < rows; r++) {
+				const float *row = w + r * stride;
+
+				dots &= same(got[v][r], literal_dot(row, x[v], n));
+				for (size_t i = 0; i < n; i++)
+					want[v][i] = fmaf(weights[v][r], row[i], want[v][i]);
+			}
+			added &= !memcmp(want[v], sum[v], sizeof sum[v]);
+		}
+	}
+	ok(dots, "rows of floats are DOT, whatever lies between them");
+	ok(added, "weighted sums of rows are fused, rows ascending");
 }
 
 static void sums(void)
@@ -374,6 +418,7 @@ int main(void)
 		mxfp4_minus_zero();
 		rows_mxfp4();
 		tiles();
+		rows_f32();
 		sums();
 	}
 	return tap_done();

@@ -91,7 +91,8 @@ static void random_values(void)
 	}
 	report("cancellation");
 	for (int i = 0; i < ROUNDS; i++) {
-		float a = ldexpf((float)rng_normal(&g), -70), b = ldexpf((float)rng_normal(&g), -70);
+		float a = ldexpf((float)rng_normal(&g), -70);
+		float b = ldexpf((float)rng_normal(&g), -70);
 
 		check(a, b, from((uint32_t)(rng_u64(&g) % (1u << 26)) | (uint32_t)(i & 1) << 31));
 	}

@@ -19,6 +19,7 @@
 #include <k3/buf.h>
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ struct rig {
 	unsigned char *data[K3_ROLES];	/* of experts all, one after the other */
 	uint64_t bytes[K3_ROLES];	/* of one expert */
 	uint64_t block_rows;
-	long fail_after;		/* blocks until the feed fails; -1: never */
+	_Atomic long fail_after;	/* blocks until the feed fails; below 0: never */
 	struct k3_layer_vectors vectors;
 	struct k3_tile tile;
 	struct k3_routed routed;
@@ -63,8 +64,10 @@ static int rig_matrix(struct k3_feed *f, enum k3_role role, uint32_t layer, uint
 	k3_role_describe(&r->config, role, layer, expert, &m->tensor);
 	m->rows = m->tensor.rows;
 	m->cols = m->mxfp4 ? 2 * m->tensor.cols : m->tensor.cols;
-	m->block_rows = role == K3_MLA_KVB ? r->config.nope + r->config.v_dim : r->block_rows;
+	m->block_rows = r->block_rows;
 	m->blocks = (m->rows + m->block_rows - 1) / m->block_rows;
+	if (role == K3_MLA_KVB)
+		m->blocks = 2 * (uint64_t)r->config.mla_heads;
 	return 0;
 }
 
@@ -72,17 +75,19 @@ static int rig_block(struct k3_feed *f, unsigned rank, const struct k3_matrix *m
 		     struct k3_block *b, struct k3_err *err)
 {
 	struct rig *r = (struct rig *)f;
-	uint64_t row = i * m->block_rows, width = m->tensor.cols * (m->mxfp4 ? 1 : 2);
+	uint64_t width = m->tensor.cols * (m->mxfp4 ? 1 : 2);
 
 	(void)rank;
-	if (r->fail_after >= 0 && r->fail_after-- == 0)
+	if (atomic_fetch_sub(&r->fail_after, 1) == 0)
 		return k3_fail(err, K3_EIO, "the disk is gone");
-	*b = (struct k3_block){ .row = row };
-	b->rows = m->rows - row < m->block_rows ? m->rows - row : m->block_rows;
-	b->data = r->data[m->role] + m->expert * r->bytes[m->role] + row * width;
+	*b = (struct k3_block){ .row = i * m->block_rows };
+	b->rows = m->rows - b->row < m->block_rows ? m->rows - b->row : m->block_rows;
+	if (m->role == K3_MLA_KVB)
+		k3_kvb_block(&r->config, i, b);
+	b->data = r->data[m->role] + m->expert * r->bytes[m->role] + b->row * width;
 	if (m->mxfp4)
 		b->scale = r->data[m->role + 1] + m->expert * r->bytes[m->role + 1] +
-			   row * m->cols / 32;
+			   b->row * m->cols / 32;
 	return 0;
 }
 
@@ -157,8 +162,8 @@ static void put_random(struct rig *r, enum k3_role role, struct rng *g, double s
 
 	if (role >= K3_W1) {
 		for (uint64_t i = 0; i < n; i++)
-			r->data[role][i] = (role - K3_W1) % 2 ? (unsigned char)(124 + rng_u64(g) % 4)
-							     : (unsigned char)rng_u64(g);
+			r->data[role][i] = (unsigned char)((role - K3_W1) % 2 ? 124 + rng_u64(g) % 4
+									      : rng_u64(g));
 		return;
 	}
 	k3_role_describe(&r->config, role, 0, 0, &t);

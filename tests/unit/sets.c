@@ -69,6 +69,30 @@ static void mxfp4(const struct k3_kernels *k, size_t rows, size_t n, size_t coun
 	k->rows_mxfp4(weights + 1, scales, rows, n, xs, count, y);
 }
 
+static float floats[MOST_ROWS * MOST_N];
+
+static void f32(const struct k3_kernels *k, size_t rows, size_t n, size_t count, float *const *y)
+{
+	k->rows_f32(floats + 1, n + 3, rows, n, xs, count, y);
+}
+
+/* Sums of rows by weights: the vectors are the weights, the sums have a place of their own. */
+static bool weighted(size_t rows, size_t n, size_t count)
+{
+	static float sum[2][MOST_VECS][MOST_N];
+	float *at[2][MOST_VECS];
+
+	for (size_t v = 0; v < MOST_VECS; v++) {
+		fill(sum[0][v], MOST_N);
+		memcpy(sum[1][v], sum[0][v], sizeof sum[0][v]);
+		at[0][v] = sum[0][v];
+		at[1][v] = sum[1][v];
+	}
+	ref->weighted_rows(floats, n + 2, rows, n, xs, count, at[0]);
+	set->weighted_rows(floats, n + 2, rows, n, xs, count, at[1]);
+	return !memcmp(sum[0], sum[1], sizeof sum[0]);
+}
+
 static void random_weights(bool finite)
 {
 	for (size_t i = 0; i < sizeof weights; i++)
@@ -102,6 +126,20 @@ static void test_products(void)
 			for (size_t count = 1; count <= MOST_VECS; count += count < 9 ? 1 : 5)
 				all &= products(mxfp4, rows, n, count);
 	ok(all, "%s: MXFP4 rows of 32 to 672 weights", set->name);
+}
+
+static void test_rows(void)
+{
+	bool all = true, sums = true;
+
+	fill(floats, MOST_ROWS * MOST_N);
+	for (size_t n = 0; n <= 600; n += n < 80 ? 1 : 37)
+		for (size_t count = 1; count <= MOST_VECS; count += count < 9 ? 1 : 5) {
+			all &= products(f32, MOST_ROWS, n, count) && products(f32, 3, n, count);
+			sums &= weighted(MOST_ROWS, n, count) && weighted(1, n, count);
+		}
+	ok(all, "%s: rows of floats", set->name);
+	ok(sums, "%s: weighted sums of rows", set->name);
 }
 
 static void test_dot(void)
@@ -235,6 +273,7 @@ int main(void)
 	for (unsigned i = 1; (set = k3_kernels_at(i)); i++) {
 		test_dot();
 		test_products();
+		test_rows();
 		test_sums();
 		test_maps();
 		test_kda();

@@ -59,6 +59,24 @@ static void fails(struct k3_worker *w, void *arg)
 	c->rounds_seen[w->rank] = ROUNDS;
 }
 
+/* All indices from 3 on fail, at once or nearly so. */
+static void fail_in_loop(struct k3_worker *w, void *arg)
+{
+	uint32_t loop = k3_loop(w);
+	struct k3_err err;
+	uint64_t i;
+
+	(void)arg;
+	while (k3_loop_next(w, loop, MANY, &i)) {
+		for (atomic_int wait = 0; i == 3 && wait < 100000; wait++)
+			;
+		if (i >= 3)
+			k3_worker_fail_at(w, i, k3_fail(&err, K3_EDATA, "index %d", (int)i), &err);
+	}
+	if (k3_barrier(w))
+		abort();
+}
+
 static void with(unsigned threads)
 {
 	struct k3_team *team = NULL;
@@ -87,6 +105,11 @@ static void with(unsigned threads)
 			wrong += c->rounds_seen[i] != 37 + bad;
 		ok(!wrong, "%u: and all leave at the same barrier", threads);
 	}
+	for (int i = 0; i < 50; i++) {
+		rc = k3_team_run(team, fail_in_loop, NULL, &err);
+		wrong += rc != K3_EDATA || strcmp(err.text, "index 3");
+	}
+	ok(!wrong, "%u: of a loop's failures the lowest index is told", threads);
 	memset(c->hits, 0, sizeof c->hits);
 	c->left = 0;
 	ok(k3_team_run(team, loops, c, &err) == 0 && c->left == threads,

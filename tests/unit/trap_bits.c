@@ -106,7 +106,8 @@ static void cut_anywhere(void)
 	for (uint64_t i = 0; i < TOKENS; i++)
 		each[i] = i + 1;
 	ok(pieces(e, each, TOKENS), "T33: forty ids one by one");
-	ok(pieces(e, (uint64_t[]){ 1, 3, 6, 10, 15, 21, 28, 36, TOKENS }, 9), "T33: in nine pieces");
+	ok(pieces(e, (uint64_t[]){ 1, 3, 6, 10, 15, 21, 28, 36, TOKENS }, 9),
+	   "T33: in nine pieces");
 	k3_engine_free(e);
 }
 
@@ -230,7 +231,7 @@ static void resumed(void)
 	struct k3_engine *e = engine_of(2, 0, 0);
 	float *got = calloc((size_t)TOKENS * vocab, sizeof *got);
 	struct k3_state *s;
-	char path[128];
+	char path[600];
 
 	snprintf(path, sizeof path, "%s/state", model.directory);
 	for (uint64_t from = 0; from < TOKENS; from += 8) {
@@ -268,14 +269,16 @@ static void overwrite(int value, bool back)
 	static unsigned char old[16][32];
 	unsigned char bytes[32];
 	struct k3_tensor t;
+	off_t at;
 	int fd;
 
 	memset(bytes, value, sizeof bytes);
 	for (uint32_t x = 0; x < model.config.experts; x++) {
 		need(k3_index_tensor(model.ix, K3_W2_SCALE, 3, x, &t, &err), &err);
 		fd = open(k3_index_shard_path(model.ix, t.shard), O_RDWR);
-		if ((!back && pread(fd, old[x], sizeof bytes, (off_t)t.offset) != sizeof bytes) ||
-		    pwrite(fd, back ? old[x] : bytes, sizeof bytes, (off_t)t.offset) != sizeof bytes)
+		at = (off_t)t.offset;
+		if ((!back && pread(fd, old[x], sizeof bytes, at) != sizeof bytes) ||
+		    pwrite(fd, back ? old[x] : bytes, sizeof bytes, at) != sizeof bytes)
 			ok(false, "the shard can be changed");
 		close(fd);
 	}
@@ -284,16 +287,15 @@ static void overwrite(int value, bool back)
 static void scale_bytes(void)
 {
 	for (int value = 252; value <= 255; value++) {
+		bool named;
 		int rc;
 
 		overwrite(value, false);
 		rc = attempt();
 		overwrite(0, true);
-		if (value == 252)
-			ok(!rc || !strstr(err.text, "scale byte"), "N2: a scale byte of 252 is one");
-		else
-			ok(rc == K3_EDATA && strstr(err.text, "w2.weight_scale") &&
-			   strstr(err.text, "scale byte"), "N2: a scale byte of %d is refused", value);
+		named = rc == K3_EDATA && strstr(err.text, "w2.weight_scale: scale byte");
+		/* with 252 the sums may overflow, which is said otherwise */
+		ok(named == (value > 252), "N2: a scale byte of %d", value);
 	}
 	ok(!attempt(), "all is well when they are back");
 }
@@ -321,7 +323,7 @@ static void infinite_logit(void)
 	need(k3_sweep_run(sweep, LAYERS, &nothing, &err), &err);
 	stream.values = k3_sweep_stream(sweep, 0, 1, &stream.sources);
 	rc = k3_engine_logits(e, &stream, 1, take, out, &err);
-	ok(rc == K3_EDATA && strstr(err.text, "sequence 3, position 9") && strstr(err.text, "id 49"),
+	ok(rc == K3_EDATA && strstr(err.text, "sequence 3, position 9: the logit of id 49"),
 	   "N14: a logit that is not finite ends the run: %s", err.text);
 	ok(pwrite(fd, old, 4, at) == 4, "the head is as it was");
 	close(fd);

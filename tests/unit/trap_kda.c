@@ -178,7 +178,8 @@ static void delta_rule(void)
 	r->tile.beta.at[0][0] = 1e4f;
 	r->tile.beta.at[0][1] = 0;
 	run(1, 0, 1);
-	ok(near(read[0], 2, 1e-5) && near(read[1], 1, 1e-5), "beta is the sigmoid of the head's own");
+	ok(near(read[0], 2, 1e-5) && near(read[1], 1, 1e-5),
+	   "beta is the sigmoid of the head's own");
 }
 
 /*
@@ -214,7 +215,8 @@ static void l2_eps(void)
 	r->tile.k.at[0][1] = before_silu(4);
 	r->tile.v.at[0][0] = before_silu(1);
 	run(0, 0, 1);
-	ok(near(state(0)[0], .6, 1e-5) && near(state(0)[DIM], .8, 1e-5), "T6: 3, 4 becomes 0.6, 0.8");
+	ok(near(state(0)[0], .6, 1e-5) && near(state(0)[DIM], .8, 1e-5),
+	   "T6: 3, 4 becomes 0.6, 0.8");
 }
 
 static void query_scale(void)
@@ -226,7 +228,8 @@ static void query_scale(void)
 	token(0, 0, 3, 10, 0);
 	run(0, 0, 1);
 	/* the query has length 1 before it is scaled by 1/sqrt(20) */
-	ok(near(r->tile.g.at[0][0], o / sqrt(o * o / DIM + 1), 1e-5), "T7: q is scaled after its norm");
+	ok(near(r->tile.g.at[0][0], o / sqrt(o * o / DIM + 1), 1e-5),
+	   "T7: q is scaled after its norm");
 	o = 10 / sqrt(DIM) * .6;
 	reset();
 	r->config.eps = 1;
@@ -246,7 +249,8 @@ static void gate(void)
 	for (int i = 0; i < DIM; i++)
 		r->tile.g.at[0][i] = -3;
 	run(0, 0, 1);
-	ok(near(r->tile.g.at[0][0] * norm / 4, sig(-3), 1e-3), "T8: a gate of -3 lets 0.0474 through");
+	ok(near(r->tile.g.at[0][0] * norm / 4, sig(-3), 1e-3),
+	   "T8: a gate of -3 lets 0.0474 through");
 	/* were the gate before the norm, closing one channel would lift the other */
 	reset();
 	token(0, 0, 1, 4, 2);
@@ -410,7 +414,8 @@ static void literal_bits(void)
 			for (int i = 0; i < 3; i++) {
 				memmove(in[i][0], in[i][1], (CONV - 1) * sizeof in[i][0]);
 				memcpy(in[i][CONV - 1], row[i][t] + head * DIM, sizeof in[i][0]);
-				literal_conv((const float (*)[DIM])in[i], r->vectors.conv[i], head, x[i]);
+				literal_conv((const float (*)[DIM])in[i], r->vectors.conv[i], head,
+					     x[i]);
 			}
 			literal_unit(x[0], (float)(1 / sqrt((double)DIM)));
 			literal_unit(x[1], 1);

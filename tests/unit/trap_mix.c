@@ -32,7 +32,8 @@ static void mix_by_hand(void)
 	k3_mix(math, stream, 2, 2, fold, 2, scratch, out);
 	ok(near(out[0], 1.5, 1e-6) && near(out[1], 1, 1e-6),
 	   "T25: keys are normed, the values averaged are raw");
-	ok(near(scratch[2], .75, 1e-6) && near(scratch[3], .25, 1e-6), "the weights stay in scratch");
+	ok(near(scratch[2], .75, 1e-6) && near(scratch[3], .25, 1e-6),
+	   "the weights stay in scratch");
 	k3_mix(math, stream, 3, 2, fold, 2, scratch, out);
 	/* a source of zeros has the score 0, too: 3/5, 1/5, 1/5 */
 	ok(near(out[0], 1.2, 1e-6) && near(out[1], .8, 1e-6), "T25: every source takes part");
@@ -145,7 +146,8 @@ static void running_sum(void)
 	put_all(r, K3_ATTN_NORM, 2);
 	job.fold = false;
 	need(rig_run(r, 0, 2, mix), &r->err);
-	ok(near(out[0][3], 2 * 5 / sqrt(25 + 1e-5), 1e-6), "T26: layer 0 takes the embedding itself");
+	ok(near(out[0][3], 2 * 5 / sqrt(25 + 1e-5), 1e-6),
+	   "T26: layer 0 takes the embedding itself");
 	ok(stream[0][3] == 5, "T28: what was normed does not come back into the stream");
 
 	y[1][7] = NAN;

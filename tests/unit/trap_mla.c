@@ -58,6 +58,23 @@ static void run(uint64_t position, uint64_t n)
 	need(rig_run(r, position, n, module), &r->err);
 }
 
+/*
+ * One head for one token: its rows of kv_b (keys, then values) and its query, nope
+ * and rope values.  scratch: kv_rank + position + 1 + K3_PAGE floats.
+ */
+static void one_head(const struct k3_pass *p, const unsigned char *rows, const float *q,
+		     float *const *page, uint64_t position, float *scratch, float *out)
+{
+	const struct k3_config *c = p->config;
+	float *latent = scratch;
+	const float *rope = q + c->nope, *context = latent;
+
+	k3_mla_absorb(p, rows, q, latent);
+	k3_mla_attend(p, &latent, &rope, 1, page, position, scratch + c->kv_rank);
+	p->math->rows_bf16(rows + (uint64_t)c->nope * c->kv_rank * 2, c->v_dim, c->kv_rank,
+			   &context, 1, &out);
+}
+
 /* One head's block of kv_b: garbage for keys, the identity for values. */
 static void identity_values(unsigned char *block, float keys)
 {
@@ -78,7 +95,7 @@ static void identity_values(unsigned char *block, float keys)
 static void rope_slots(void)
 {
 	static float latents[K3_PAGE * WIDTH] = { 1, 0, 0, 0, 1, 0 };
-	float *page = latents, scratch[2 * RANK + 4], out[VALUE];
+	float *page = latents, scratch[RANK + 4 + K3_PAGE], out[VALUE];
 	float q[NOPE + ROPE] = { 0, 0, 0, 1 };
 	unsigned char block[ROWS * RANK * 2];
 
@@ -86,16 +103,16 @@ static void rope_slots(void)
 	for (int i = 2 * WIDTH; i < K3_PAGE * WIDTH; i++)
 		latents[i] = NAN;
 	identity_values(block, 0);
-	k3_mla_head(&r->pass, block, q, &page, 1, scratch, out);
+	one_head(&r->pass, block, q, &page, 1, scratch, out);
 	ok(near(out[0], .25, 1e-6) && near(out[1], .75, 1e-6),
 	   "T11: the rope slots attend, unrotated, under the scale of nope + rope");
-	k3_mla_head(&r->pass, block, q, &page, 0, scratch, out);
+	one_head(&r->pass, block, q, &page, 0, scratch, out);
 	ok(out[0] == 1 && out[1] == 0, "T11: position 0 sees itself alone");
 
 	/* nope keys 1 everywhere: query (1, 0, 0) meets lat_0 + lat_1, which is 1 at both */
 	identity_values(block, 1);
 	q[0] = 5;
-	k3_mla_head(&r->pass, block, q, &page, 1, scratch, out);
+	one_head(&r->pass, block, q, &page, 1, scratch, out);
 	ok(near(out[0], .25, 1e-6) && near(out[1], .75, 1e-6),
 	   "T11: what is the same for all positions changes nothing");
 }
@@ -104,7 +121,7 @@ static void rope_slots(void)
 static void permutation(void)
 {
 	static float one[K3_PAGE * WIDTH], two[K3_PAGE * WIDTH];
-	float *page[2] = { one, two }, scratch[2 * RANK + 20], out[2][VALUE];
+	float *page[2] = { one, two }, scratch[RANK + 20 + K3_PAGE], out[2][VALUE];
 	float q[NOPE + ROPE] = { .3f, -.7f, .2f, 1.1f };
 	unsigned char block[ROWS * RANK * 2];
 	struct rng g = { 3 };
@@ -117,7 +134,7 @@ static void permutation(void)
 		       WIDTH * sizeof(float));
 	identity_values(block, .5f);
 	for (int i = 0; i < 2; i++)
-		k3_mla_head(&r->pass, block, q, page + i, (uint64_t)n - 1, scratch, out[i]);
+		one_head(&r->pass, block, q, page + i, (uint64_t)n - 1, scratch, out[i]);
 	ok(fabsf(out[0][0] - out[1][0]) < 1e-6f && fabsf(out[0][1] - out[1][1]) < 1e-6f,
 	   "T11: the order of earlier tokens does not matter");
 }
@@ -184,7 +201,8 @@ static void heads_interleaved(void)
 	run(0, 1);
 	y = r->tile.y.at[0];
 	for (uint64_t h = 0; h < HEADS; h++)
-		ok(near(y[h * VALUE], .5 * pow(4, (double)h) * sqrt(2), 1e-5) && y[h * VALUE + 1] == 0,
+		ok(near(y[h * VALUE], .5 * pow(4, (double)h) * sqrt(2), 1e-5) &&
+		   y[h * VALUE + 1] == 0,
 		   "T14: head %d takes its own rows of kv_b", (int)h);
 	/* queries: latent (sqrt 2, 0) of token 1; only head 1 looks at the rope slot */
 	at(K3_MLA_QA, 0, 1, 1);
@@ -278,7 +296,7 @@ static void literal_head(const float w[][L_RANK], const float *q, const float la
 static void literal_bits(const struct k3_kernels *math)
 {
 	static float lat[L_TOKENS][L_WIDTH], pages[3][K3_PAGE * L_WIDTH];
-	static float scratch[2 * L_RANK + L_TOKENS];
+	static float scratch[L_RANK + L_TOKENS + K3_PAGE];
 	float *page[3] = { pages[0], pages[1], pages[2] }, q[L_NOPE + L_ROPE];
 	float got[L_VALUE], want[L_VALUE], w[L_NOPE + L_VALUE][L_RANK];
 	unsigned char block[sizeof w / 2];
@@ -309,22 +327,61 @@ static void literal_bits(const struct k3_kernels *math)
 		}
 		for (int i = 0; i < L_NOPE + L_ROPE; i++)
 			q[i] = (float)rng_normal(&g);
-		k3_mla_head(&pass, block, q, page, (uint64_t)n - 1, scratch, got);
+		one_head(&pass, block, q, page, (uint64_t)n - 1, scratch, got);
 		literal_head((const float (*)[L_RANK])w, q, (const float (*)[L_WIDTH])lat, n, want);
 		all &= !memcmp(got, want, sizeof got);
 	}
 	ok(all, "N8: bit by bit, 1 to 150 positions, %s", math->name);
 }
 
+/* Heads that go over the pages together give the bits of each by itself. */
+static void groups(const struct k3_kernels *math)
+{
+	enum { MOST = K3_MLA_GROUP };
+	static float pages[3][K3_PAGE * L_WIDTH], scratch[MOST * (L_TOKENS + K3_PAGE)];
+	static const uint64_t positions[] = { 0, 1, 62, 63, 64, 127, 128, 149 };
+	float *page[3] = { pages[0], pages[1], pages[2] }, *latents[MOST];
+	float alone[MOST][L_RANK], together[MOST][L_RANK], q[MOST][L_ROPE];
+	const float *rope[MOST];
+	struct k3_config c = small;
+	struct k3_pass pass = { .config = &c, .math = math };
+	struct rng g = { 12 };
+	bool all = true;
+
+	c.kv_rank = L_RANK;
+	c.nope = L_NOPE;
+	c.rope = L_ROPE;
+	for (int i = 0; i < 3 * K3_PAGE * L_WIDTH; i++)
+		pages[i / (K3_PAGE * L_WIDTH)][i % (K3_PAGE * L_WIDTH)] = (float)rng_normal(&g);
+	for (uint64_t heads = 1; heads <= MOST; heads++)
+		for (int k = 0; k < 8; k++) {
+			for (uint64_t v = 0; v < heads; v++) {
+				for (int i = 0; i < L_RANK + L_ROPE; i++)
+					*(i < L_RANK ? &alone[v][i] : &q[v][i - L_RANK]) =
+						(float)rng_normal(&g);
+				memcpy(together[v], alone[v], sizeof alone[v]);
+				rope[v] = q[v];
+				latents[v] = alone[v];
+				k3_mla_attend(&pass, latents + v, rope + v, 1, page, positions[k],
+					      scratch);
+				latents[v] = together[v];
+			}
+			k3_mla_attend(&pass, latents, rope, heads, page, positions[k], scratch);
+			all &= !memcmp(alone, together, heads * sizeof alone[0]);
+		}
+	ok(all, "N8: up to %d heads together, %s", MOST, math->name);
+}
+
 /* Scores of several hundred: the largest is taken off before exp. */
 static void large_scores(void)
 {
 	static float latents[K3_PAGE * WIDTH] = { 1, 0, 2000, 0, 1, 2004 };
-	float *page = latents, scratch[2 * RANK + 4], out[VALUE], q[NOPE + ROPE] = { 0, 0, 0, 1 };
+	float *page = latents, scratch[RANK + 4 + K3_PAGE], out[VALUE];
+	float q[NOPE + ROPE] = { 0, 0, 0, 1 };
 	unsigned char block[ROWS * RANK * 2];
 
 	identity_values(block, 0);
-	k3_mla_head(&r->pass, block, q, &page, 1, scratch, out);
+	one_head(&r->pass, block, q, &page, 1, scratch, out);
 	/* scores 1000 and 1002 */
 	ok(near(out[0], 1 / (1 + exp(2)), 1e-5) && near(out[1], 1 / (1 + exp(-2)), 1e-5),
 	   "scores around 1000 are no trouble");
@@ -340,8 +397,10 @@ int main(void)
 	latent_eps();
 	heads_interleaved();
 	gates();
-	for (unsigned i = 0; k3_kernels_at(i); i++)
+	for (unsigned i = 0; k3_kernels_at(i); i++) {
 		literal_bits(k3_kernels_at(i));
+		groups(k3_kernels_at(i));
+	}
 	rig_free(r);
 	return tap_done();
 }

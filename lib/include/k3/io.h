@@ -41,7 +41,8 @@ K3_API K3_NODISCARD int k3_slurp_fd(int fd, const char *name, size_t max,
 
 /*
  * A file under construction: it is written under a temporary name in the target's
- * directory and takes its final name in k3_outfile_commit, after fsync.
+ * directory and takes its final name in k3_outfile_commit, after fsync.  A link stays one: what
+ * it leads to is replaced.  A target that is no regular file is an error.
  * k3_outfile_abort removes it; it may be called after a failed commit, and
  * does nothing after a successful one.
  */
