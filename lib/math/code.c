@@ -9,7 +9,7 @@
  * its base; zeros up to a multiple of 64; the rows; the escapes; CODE_SLACK zeros.  A raw
  * block: the head and the weights.
  */
-enum { HEAD = 64, VERSION = 1, RAW = 0, CODED = 1, ENTRY = 5 };
+enum { HEAD = 64, VERSION = 1, RAW = 0, CODED = 1 };
 
 #define MOST_WEIGHTS ((uint64_t)1 << 30)
 
@@ -34,7 +34,7 @@ static size_t row_size(size_t cols)
 
 static size_t body_begin(size_t rows)
 {
-	return (HEAD + ENTRY * rows + 63) / 64 * 64;
+	return (HEAD + CODE_ENTRY * rows + 63) / 64 * 64;
 }
 
 struct k3_code k3_code_view(const void *block)
@@ -203,7 +203,7 @@ static size_t put_table(const unsigned char *w, size_t rows, size_t cols, unsign
 		return size;	/* the table might not even fit */
 	memset(p + HEAD, 0, body_begin(rows) - HEAD);
 	for (size_t r = 0; r < rows && size + escapes < most; r++) {
-		unsigned char *entry = p + HEAD + ENTRY * r;
+		unsigned char *entry = p + HEAD + CODE_ENTRY * r;
 
 		entry[4] = best_base(w + 2 * r * cols, cols, &nibbles);
 		k3_put32(entry, (uint32_t)escapes);
@@ -227,7 +227,7 @@ size_t k3_code_encode(const void *weights, size_t rows, size_t cols, void *out)
 	body = p + body_begin(rows);
 	escapes = body + rows * row_size(cols);
 	for (size_t r = 0; r < rows; r++) {
-		const unsigned char *entry = p + HEAD + ENTRY * r;
+		const unsigned char *entry = p + HEAD + CODE_ENTRY * r;
 
 		put_row(w + 2 * r * cols, cols, entry[4], body + r * row_size(cols), escapes,
 			2 * (size_t)k3_get32(entry));
@@ -278,11 +278,11 @@ static size_t count_escapes(struct code_row r, size_t cols)
 static int check_row(const struct k3_code *c, size_t row, size_t escapes, const char *name,
 		     struct k3_err *err)
 {
-	const unsigned char *entry = c->row_table + ENTRY * row;
+	const unsigned char *entry = c->row_table + CODE_ENTRY * row;
 	size_t begin = k3_get32(entry), end = escapes, count, at;
 
 	if (row + 1 < c->rows)
-		end = k3_get32(entry + ENTRY);
+		end = k3_get32(entry + CODE_ENTRY);
 	if (begin > end || end > escapes || (!row && begin))
 		return k3_fail(err, K3_EDATA, "%s: the escapes of row %zu lie at %zu to %zu of %zu bytes",
 			       name, row, begin, end, escapes);
@@ -306,7 +306,7 @@ static int check_coded(const struct k3_code *c, const unsigned char *p, const ch
 	if (c->size < least || c->size >= k3_code_bound(c->rows, c->cols))
 		return k3_fail(err, K3_EDATA, "%s: a coded block of %zu rows of %zu columns cannot "
 			       "have %zu bytes", name, c->rows, c->cols, c->size);
-	if (!zero(c->row_table + ENTRY * c->rows, c->body) ||
+	if (!zero(c->row_table + CODE_ENTRY * c->rows, c->body) ||
 	    !zero(p + c->size - CODE_SLACK, p + c->size))
 		return k3_fail(err, K3_EDATA, "%s: bytes that must be zero are not", name);
 	for (size_t r = 0; r < c->rows; r++) {

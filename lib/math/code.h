@@ -43,7 +43,7 @@ K3_NODISCARD int k3_code_check(const void *block, size_t size, const char *name,
 struct k3_code {
 	size_t rows, cols, size;	/* size: bytes of the whole block */
 	bool raw;			/* the rows are plain bf16 */
-	const unsigned char *row_table;	/* 5 bytes a row: where its escapes begin, base */
+	const unsigned char *row_table;	/* an entry for each row (math/code_row.h) */
 	const unsigned char *body;	/* rows of row_size bytes */
 	size_t row_size;
 	const unsigned char *escapes;

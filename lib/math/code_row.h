@@ -29,6 +29,7 @@ enum {
 	CODE_BELOW = 11, CODE_ABOVE = 3,
 	CODE_ZERO = 14,			/* exponent 0, or */
 	CODE_BYTE = 15,			/* eight bits more are the exponent */
+	CODE_ENTRY = 5,			/* bytes of a row's entry: where its escapes begin, base */
 	CODE_SLACK = 16,		/* bytes behind the escapes that a decoder may read */
 	/* in memory, groups of 64 exponents have a gap behind them (see code_patch) */
 	CODE_GROUP = 64, CODE_STRIDE = 128, CODE_MEMORY = CODE_CHUNK / CODE_GROUP * CODE_STRIDE,
@@ -47,7 +48,7 @@ struct code_row {
 
 static inline struct code_row code_row(const struct k3_code *c, size_t row)
 {
-	const unsigned char *entry = c->row_table + 5 * row;
+	const unsigned char *entry = c->row_table + CODE_ENTRY * row;
 	struct code_row r = { .body = c->body + row * c->row_size, .escapes = c->escapes,
 			      .at = 2 * (size_t)k3_get32(entry), .base = entry[4] };
 
@@ -139,10 +140,10 @@ static inline void code_patch_any(struct code_row *r, uint64_t mask, unsigned ch
 	}
 }
 
-/* Escapes that are put in whether they are there or not: branches would be mispredicted. */
+/* So many escapes are put in whether they are there or not: a branch would be mispredicted. */
 enum { CODE_FEW = 2 };
 
-/* The same, fast where they are few and short.  e[64] is written too. */
+/* As code_patch_any, fast where escapes are few and short.  e[64] may be written too. */
 static inline __attribute__((always_inline))
 void code_patch(struct code_row *r, uint64_t mask, unsigned char *e)
 {

@@ -113,9 +113,11 @@ static void rows_coded(const void *block, size_t first, size_t rows, const float
 {
 	struct k3_code c = k3_code_view(block);
 
-	if (c.raw)
+	if (c.raw) {
 		rows_bf16(c.body + first * c.row_size, rows, c.cols, x, count, y);
-	for (size_t r = 0; r < rows && !c.raw; r++)
+		return;
+	}
+	for (size_t r = 0; r < rows; r++)
 		for (size_t v = 0; v < count; v++)
 			y[v][r] = dot_coded(code_row(&c, first + r), x[v], c.cols);
 }
