@@ -60,8 +60,12 @@ static float dot(const float *a, const float *b, size_t n)
 
 /* ---- few vectors: weights go from memory through registers, once ---- */
 
-/* Rows that are read side by side: enough chains of additions to hide their latency. */
-enum { STREAMS = 4 };
+/*
+ * Rows that are read side by side.  Two hide the latency of an addition well enough, and
+ * memory likes few streams best; decoding MXFP4 takes longer and wants four.
+ */
+enum { STREAMS = 2, FP4_STREAMS = 4 };
+
 
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -81,13 +85,12 @@ void stream_bf16(const unsigned char *w, size_t rows, size_t n, const float *x, 
 	for (; i + LANES <= n; i += LANES) {
 		v16 xi = v16_load(x + i);
 
-		/* the rows that come next; a line holds two steps of a row */
-		if (rows == STREAMS) {
-			const unsigned char *next = w + 2 * ((STREAMS + i / LANES % 2 * 2) * n + i);
-
-			__builtin_prefetch(next);
-			__builtin_prefetch(next + 2 * n);
-		}
+		/*
+		 * The rows that come next, a line for two steps; into the second cache, for the
+		 * first is full of the vector.
+		 */
+		if (rows == STREAMS)
+			__builtin_prefetch(w + 2 * ((STREAMS + i / LANES % STREAMS) * n + i), 0, 2);
 		UNROLL
 		for (size_t r = 0; r < rows; r++)
 			acc[r] = v16_fma(v16_bf16(w + 2 * (r * n + i)), xi, acc[r]);
@@ -106,7 +109,7 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 		const float *x, float *y)
 {
 	size_t groups = n / GROUP;
-	v16 acc[STREAMS];
+	v16 acc[FP4_STREAMS];
 
 	UNROLL
 	for (size_t r = 0; r < rows; r++)
@@ -114,9 +117,10 @@ void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t 
 	for (size_t g = 0; g < groups; g++) {
 		v16 x0 = v16_load(x + g * GROUP), x1 = v16_load(x + g * GROUP + LANES);
 
-		/* the rows that come next; a line holds four groups of a row */
-		if (rows == STREAMS)
-			__builtin_prefetch(codes + ((STREAMS + g % STREAMS) * groups + g) * (GROUP / 2));
+		/* the rows that come next, short enough for the first cache; a line holds four groups */
+		if (rows == FP4_STREAMS)
+			__builtin_prefetch(codes + ((FP4_STREAMS + g % FP4_STREAMS) * groups + g) *
+					   (GROUP / 2));
 		UNROLL
 		for (size_t r = 0; r < rows; r++) {
 			const unsigned char *c = codes + (r * groups + g) * (GROUP / 2);
@@ -334,8 +338,8 @@ static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_
 	for (size_t u = 0; u < count; u++) {
 		size_t from = u < v ? rows / ROWS * ROWS : 0;
 
-		for (r = from; r + STREAMS <= rows; r += STREAMS)
-			stream_fp4(c + r * n / 2, s + r * n / GROUP, STREAMS, n, x[u], y[u] + r);
+		for (r = from; r + FP4_STREAMS <= rows; r += FP4_STREAMS)
+			stream_fp4(c + r * n / 2, s + r * n / GROUP, FP4_STREAMS, n, x[u], y[u] + r);
 		for (; r < rows; r++)
 			stream_fp4(c + r * n / 2, s + r * n / GROUP, 1, n, x[u], y[u] + r);
 	}
