@@ -76,4 +76,55 @@ int step_report_layer(struct step_report *r, const struct k3_layer_report *l,
 void step_report_idle(struct step_report *r);
 int step_report_end(struct step_report *r, struct k3_err *err);
 
+/* ---- step-options.c ---- */
+
+enum step_logits { STEP_LAST, STEP_ALL, STEP_NONE };
+
+struct step_options {
+	const char *model, *trace;
+	const char **state;		/* files */
+	uint32_t states;
+	bool all;			/* -b all */
+	uint64_t batch;			/* 0: not given */
+	const char *layers;
+	uint32_t first, last;
+	bool until_given, at_given, logits_given, again;
+	uint64_t until, at, threads;
+	enum step_logits logits;
+	struct step_taps taps;
+};
+
+/* Fills *o; the exit status, or -1 to go on. */
+int step_options_parse(struct step_options *o, int argc, char **argv);
+/* What can only be checked when the model is known; resolves --layers.  The exit status, 0 if good. */
+int step_options_check(struct step_options *o, const struct k3_config *c);
+/* That no two outputs are the same file.  The exit status, 0 if good. */
+int step_options_targets(const struct step_options *o);
+
+/* ---- what a run works with ---- */
+
+struct step_run {
+	struct step_options o;
+	struct k3_index *ix;
+	const struct k3_config *config;
+	struct k3_engine *engine;
+	struct step_input in;
+	struct step_report report;
+	uint32_t lines;
+	struct k3_state **state;
+	struct step_tokens *tokens;
+	struct k3_npy_stream out;
+	struct k3_watch watch;
+};
+
+/* ---- step-output.c ---- */
+
+/* Logits of n streams, those of all lines in order, rows[i] of line i: one record a line. */
+int step_write_logits(struct step_run *r, const struct k3_stream *stream, const uint64_t *rows,
+		      uint64_t n, struct k3_err *err);
+/* The logits of a round that --logits asks for. */
+int step_write_sweep(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
+/* The residual streams of a round, at the cut behind its last layer. */
+int step_write_hidden(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
+
 #endif
