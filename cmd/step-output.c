@@ -37,7 +37,7 @@ static int emit_row(void *ctx, uint64_t i, const float *logits, struct k3_err *e
 }
 
 int step_write_logits(struct step_run *r, const struct k3_stream *stream, const uint64_t *rows,
-			uint64_t n, struct k3_err *err)
+		      uint64_t n, struct k3_err *err)
 {
 	struct emit e = { .r = r, .rows = rows };
 	int rc = k3_engine_logits(r->engine, stream, n, emit_row, &e, err);

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fixed-size tokens of a KDA head for one step of the recurrence (N7). */
+/* One token of a KDA head: one step of the recurrence (N7). */
 struct k3_kda_step {
 	const float *q, *k, *v;		/* dim each; q and k normalised, q scaled */
 	const float *alpha;		/* dim: decay of each key channel */
