@@ -146,11 +146,12 @@ check-neon:
 	done
 	prove -v -e '$(NEON_RUN)' $B/neon/sets $B/neon/code $B/neon/math_dot
 
-# Rates of kernels and of layers of the released width; needs 3 GB of memory (docs/performance.md).
+# Rates of kernels and of layers of the released width; wants 12 GB of memory (docs/performance.md).
 .PHONY: bench
-bench: $B/bench/kernels $B/bench/layers
+bench: all $B/bench/kernels $B/bench/layers
 	$B/bench/kernels
 	$B/bench/layers
+	sh tests/bench/step.sh
 $B/bench/%: $B/tests/bench/%.o $B/libk3core.a $B/flags
 	@mkdir -p $(@D)
 	$(LINK)

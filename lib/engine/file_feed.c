@@ -144,16 +144,14 @@ static int check_scales(const struct k3_file_feed *f, const struct k3_matrix *m,
 			const unsigned char *scale, uint64_t n, struct k3_err *err)
 {
 	char name[256];
+	uint64_t i = k3_mxfp4_bad_scale(scale, n);
 
-	for (uint64_t i = 0; i < n; i++) {
-		if (scale[i] <= K3_MXFP4_MAX_SCALE)
-			continue;
-		k3_role_name(m->scale.role, m->layer, m->expert, name, sizeof name);
-		return k3_fail(err, K3_EDATA, "%s: offset %" PRIu64 ": %s: scale byte %u is above %d",
-			       k3_index_shard_path(f->ix, m->scale.shard),
-			       m->scale.offset + first + i, name, scale[i], K3_MXFP4_MAX_SCALE);
-	}
-	return 0;
+	if (i == n)
+		return 0;
+	k3_role_name(m->scale.role, m->layer, m->expert, name, sizeof name);
+	return k3_fail(err, K3_EDATA, "%s: offset %" PRIu64 ": %s: scale byte %u is above %d",
+		       k3_index_shard_path(f->ix, m->scale.shard), m->scale.offset + first + i, name,
+		       scale[i], K3_MXFP4_MAX_SCALE);
 }
 
 static int read_scales(struct k3_file_feed *f, struct area *a, const struct k3_matrix *m,

@@ -93,3 +93,18 @@ const char *k3_cpu_name(void)
 {
 	return k3_kernels()->name;
 }
+
+size_t k3_mxfp4_bad_scale(const unsigned char *scale, size_t n)
+{
+	unsigned char largest = 0;
+	size_t i;
+
+	/* without a way out, so that the compiler looks at many bytes at a time */
+	for (i = 0; i < n; i++)
+		largest = scale[i] > largest ? scale[i] : largest;
+	if (largest <= K3_MXFP4_MAX_SCALE)
+		return n;
+	for (i = 0; scale[i] <= K3_MXFP4_MAX_SCALE; i++)
+		;
+	return i;
+}

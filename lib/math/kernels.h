@@ -86,4 +86,7 @@ const struct k3_kernels *k3_kernels_at(unsigned i);
 /* A scale byte above this overflows with the largest code, or is NaN (N2). */
 enum { K3_MXFP4_MAX_SCALE = 252 };
 
+/* The first of n scale bytes that is above it, or n. */
+size_t k3_mxfp4_bad_scale(const unsigned char *scale, size_t n);
+
 #endif
