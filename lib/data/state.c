@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state.c - slices of a sequence's state in memory, and their commits to a file.
+ * state.c - a sequence's state: opening it, asking it, its slices in memory.
  *
  * Slices are read and checked when they are first asked for, and then stay in
- * memory.  The file is written only in places that no header names, and then one
- * header is: so the file is right at every instant.
+ * memory.  state_pass.c has what changes them.
  */
-#include "data/state_file.h"
+#include "data/state_own.h"
 
 #include <k3/buf.h>
 #include <k3/io.h>
-#include <k3/state.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,26 +18,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* A layer's slice in memory. */
-struct resident {
-	float *kda;		/* M, and the conv history behind it; NULL until asked for */
-	float **page;
-	uint64_t pages;
-	bool loaded;		/* MLA: what the file holds is in the pages */
-};
-
-struct k3_state {
-	struct k3_state_shape shape;
-	uint8_t fingerprint[16];
-	bool passing;
-	int fd;			/* -1 without a file */
-	bool readonly;
-	char *path;		/* owned; NULL without a file */
-	struct k3_state_head head;
-	struct resident *layer;	/* one for each layer of the range */
-	uint32_t *mla_number;	/* of each layer of the range: its place among MLA layers */
-};
 
 static uint32_t layers(const struct k3_state *s)
 {
@@ -240,15 +218,15 @@ int k3_state_inspect(const char *path, struct k3_state **out, struct k3_err *err
 	return open_path(path, NULL, out, err);
 }
 
-static void forget(struct k3_state *s, uint32_t i)
+void k3_state_forget(struct k3_state *s, uint32_t i)
 {
-	struct resident *r = &s->layer[i];
+	struct k3_resident *r = &s->layer[i];
 
 	for (uint64_t k = 0; k < r->pages; k++)
 		free(r->page[k]);
 	free(r->page);
 	free(r->kda);
-	*r = (struct resident){ 0 };
+	*r = (struct k3_resident){ 0 };
 }
 
 void k3_state_close(struct k3_state *s)
@@ -256,7 +234,7 @@ void k3_state_close(struct k3_state *s)
 	if (!s)
 		return;
 	for (uint32_t i = 0; s->layer && i < layers(s); i++)
-		forget(s, i);
+		k3_state_forget(s, i);
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->layer);
@@ -319,7 +297,7 @@ int k3_state_ids(struct k3_state *s, uint32_t **out, struct k3_err *err)
 	return rc;
 }
 
-static uint64_t residual_bytes(const struct k3_state *s)
+uint64_t k3_state_residual_bytes(const struct k3_state *s)
 {
 	return s->head.residual_rows * s->head.residual_sources * (uint64_t)s->shape.hidden *
 	       sizeof(float);
@@ -328,7 +306,7 @@ static uint64_t residual_bytes(const struct k3_state *s)
 int k3_state_residual(struct k3_state *s, float **out, uint64_t *rows, uint32_t *sources,
 		      struct k3_err *err)
 {
-	uint64_t bytes = residual_bytes(s);
+	uint64_t bytes = k3_state_residual_bytes(s);
 	int rc;
 
 	*rows = s->head.residual_rows;
@@ -351,8 +329,7 @@ int k3_state_residual(struct k3_state *s, float **out, uint64_t *rows, uint32_t 
 
 /* ---- slices ---- */
 
-/* Positions that layer i of the range has taken. */
-static uint64_t taken(const struct k3_state *s, uint32_t i)
+uint64_t k3_state_taken(const struct k3_state *s, uint32_t i)
 {
 	return s->head.ids - (s->shape.first + i >= s->head.next ? s->head.pass : 0);
 }
@@ -365,14 +342,14 @@ static int damaged_layer(const struct k3_state *s, uint32_t i, struct k3_err *er
 
 static int load_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 {
-	struct resident *r = &s->layer[i];
+	struct k3_resident *r = &s->layer[i];
 	uint64_t n = s->shape.kda_floats + s->shape.conv_floats;
 	int rc;
 
 	r->kda = k3_calloc(n, sizeof *r->kda);
 	if (!r->kda)
 		return k3_fail_nomem(err);
-	if (!s->path || !taken(s, i))
+	if (!s->path || !k3_state_taken(s, i))
 		return 0;
 	rc = k3_pread_full(s->fd, r->kda, n * sizeof *r->kda,
 			   k3_shape_slot(&s->shape, s->head.layer[i].slot), s->path, err);
@@ -381,7 +358,7 @@ static int load_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 	return rc;
 }
 
-static int grow_pages(const struct k3_state *s, struct resident *r, uint64_t positions,
+static int grow_pages(const struct k3_state *s, struct k3_resident *r, uint64_t positions,
 		      struct k3_err *err)
 {
 	uint64_t need = (positions + K3_PAGE - 1) / K3_PAGE;
@@ -402,26 +379,25 @@ static int grow_pages(const struct k3_state *s, struct resident *r, uint64_t pos
 	return 0;
 }
 
-static uint64_t row_bytes(const struct k3_state *s)
+uint64_t k3_state_row_bytes(const struct k3_state *s)
 {
 	return ((uint64_t)s->shape.kv_rank + s->shape.rope) * sizeof(float);
 }
 
-/* The checksum of positions from .. to - 1, one after the other, continued from seed. */
-static uint64_t sum_positions(const struct k3_state *s, const struct resident *r, uint64_t from,
-			      uint64_t to, uint64_t seed)
+uint64_t k3_state_sum_positions(const struct k3_state *s, const struct k3_resident *r,
+				uint64_t from, uint64_t to, uint64_t seed)
 {
-	uint64_t width = row_bytes(s) / sizeof(float);
+	uint64_t width = k3_state_row_bytes(s) / sizeof(float);
 
 	for (uint64_t p = from; p < to; p++)
-		seed = k3_state_sum(r->page[p / K3_PAGE] + p % K3_PAGE * width, row_bytes(s), seed);
+		seed = k3_state_sum(r->page[p / K3_PAGE] + p % K3_PAGE * width, k3_state_row_bytes(s), seed);
 	return seed;
 }
 
 static int load_pages(struct k3_state *s, uint32_t i, struct k3_err *err)
 {
-	struct resident *r = &s->layer[i];
-	uint64_t n = taken(s, i);
+	struct k3_resident *r = &s->layer[i];
+	uint64_t n = k3_state_taken(s, i);
 	int rc = 0;
 
 	r->loaded = true;
@@ -429,10 +405,10 @@ static int load_pages(struct k3_state *s, uint32_t i, struct k3_err *err)
 		return 0;
 	for (uint64_t p = 0; !rc && p < n; p += K3_PAGE)
 		rc = k3_pread_full(s->fd, r->page[p / K3_PAGE],
-				   (n - p < K3_PAGE ? n - p : K3_PAGE) * row_bytes(s),
+				   (n - p < K3_PAGE ? n - p : K3_PAGE) * k3_state_row_bytes(s),
 				   k3_shape_page(&s->shape, p / K3_PAGE, s->mla_number[i]), s->path,
 				   err);
-	if (!rc && sum_positions(s, r, 0, n, 0) != s->head.layer[i].sum)
+	if (!rc && k3_state_sum_positions(s, r, 0, n, 0) != s->head.layer[i].sum)
 		rc = damaged_layer(s, i, err);
 	return rc;
 }
@@ -440,10 +416,10 @@ static int load_pages(struct k3_state *s, uint32_t i, struct k3_err *err)
 int k3_state_slice(struct k3_state *s, uint32_t layer, struct k3_slice *out, struct k3_err *err)
 {
 	uint32_t i = layer - s->shape.first;
-	struct resident *r = &s->layer[i];
+	struct k3_resident *r = &s->layer[i];
 	int rc = 0;
 
-	*out = (struct k3_slice){ .positions = taken(s, i) };
+	*out = (struct k3_slice){ .positions = k3_state_taken(s, i) };
 	if (s->shape.kind[i] == K3_KDA) {
 		if (!r->kda)
 			rc = load_kda(s, i, err);
@@ -457,172 +433,5 @@ int k3_state_slice(struct k3_state *s, uint32_t layer, struct k3_slice *out, str
 			rc = load_pages(s, i, err);
 		out->page = r->page;
 	}
-	return rc;
-}
-
-/* ---- passes ---- */
-
-/* A place for the residual stream that touches neither the pages nor the current one. */
-static uint64_t residual_place(const struct k3_state *s, uint64_t bytes)
-{
-	uint64_t pages_end = k3_shape_end(&s->shape, s->head.ids);
-	uint64_t end = s->head.residual_at + residual_bytes(s);
-
-	if (!residual_bytes(s) || pages_end + bytes <= s->head.residual_at || end <= pages_end)
-		return pages_end;
-	return end;
-}
-
-static int write_head(struct k3_state *s, struct k3_err *err)
-{
-	s->head.commits++;
-	return k3_head_write(s->fd, s->path, &s->shape, s->fingerprint, &s->head, err);
-}
-
-/*
- * The current residual stream lies behind the old pages, where new ones are to
- * go: it is moved out of their way first, by a commit of its own.
- */
-static int make_room(struct k3_state *s, uint64_t positions, struct k3_err *err)
-{
-	uint64_t end = k3_shape_end(&s->shape, positions), bytes = residual_bytes(s);
-	uint64_t old_end = s->head.residual_at + bytes, rows;
-	uint32_t sources;
-	float *values;
-	int rc;
-
-	if (!bytes || s->head.residual_at >= end)
-		return 0;
-	rc = k3_state_residual(s, &values, &rows, &sources, err);
-	if (rc)
-		return rc;
-	s->head.residual_at = end > old_end ? end : old_end;
-	rc = k3_pwrite_full(s->fd, values, bytes, s->head.residual_at, s->path, err);
-	if (!rc)
-		rc = write_head(s, err);
-	free(values);
-	return rc;
-}
-
-static int write_ids(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k3_err *err)
-{
-	uint32_t unknown = UINT32_MAX;
-	int rc = 0;
-
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		uint64_t at = s->head.ids + i;
-		const uint32_t *id = ids ? ids + i : &unknown;
-
-		rc = k3_pwrite_full(s->fd, id, sizeof *id, k3_shape_group(&s->shape, at / K3_PAGE) +
-				    at % K3_PAGE * sizeof *id, s->path, err);
-		s->head.ids_sum = k3_state_sum(id, sizeof *id, s->head.ids_sum);
-	}
-	return rc;
-}
-
-int k3_state_begin(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k3_err *err)
-{
-	int rc = 0;
-
-	if (s->path) {
-		rc = make_room(s, s->head.ids + n, err);
-		if (!rc)
-			rc = write_ids(s, ids, n, err);
-	}
-	if (rc)
-		return rc;
-	s->head.ids += n;
-	s->head.pass = n;
-	s->head.next = s->shape.first;
-	return 0;
-}
-
-static int write_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
-{
-	uint64_t bytes = (s->shape.kda_floats + s->shape.conv_floats) * sizeof(float);
-	struct k3_state_layer *l = &s->head.layer[i];
-	uint32_t old = l->slot;
-	int rc = k3_pwrite_full(s->fd, s->layer[i].kda, bytes,
-				k3_shape_slot(&s->shape, s->head.spare), s->path, err);
-
-	if (rc)
-		return rc;
-	l->sum = k3_state_sum(s->layer[i].kda, bytes, 0);
-	l->slot = s->head.spare;
-	s->head.spare = old;
-	return 0;
-}
-
-static int write_positions(struct k3_state *s, uint32_t i, struct k3_err *err)
-{
-	struct resident *r = &s->layer[i];
-	uint64_t from = taken(s, i), p = from;
-	int rc = 0;
-
-	while (!rc && p < s->head.ids) {
-		uint64_t in = p % K3_PAGE, k = K3_PAGE - in;
-
-		if (k > s->head.ids - p)
-			k = s->head.ids - p;
-		rc = k3_pwrite_full(s->fd, (char *)r->page[p / K3_PAGE] + in * row_bytes(s),
-				    k * row_bytes(s), k3_shape_page(&s->shape, p / K3_PAGE,
-				    s->mla_number[i]) + in * row_bytes(s), s->path, err);
-		p += k;
-	}
-	s->head.layer[i].sum = sum_positions(s, r, from, s->head.ids, s->head.layer[i].sum);
-	return rc;
-}
-
-/* Rows of the pass, or at its end of the last id alone. */
-static int write_residual(struct k3_state *s, float *const *row, uint64_t rows, uint32_t sources,
-			  struct k3_err *err)
-{
-	uint64_t bytes = sources * (uint64_t)s->shape.hidden * sizeof(float);
-	uint64_t at = residual_place(s, rows * bytes);
-	char *all = k3_reallocarray(NULL, rows, bytes);
-	int rc;
-
-	if (!all)
-		return k3_fail_nomem(err);
-	for (uint64_t i = 0; i < rows; i++)
-		memcpy(all + i * bytes, row[i], bytes);
-	rc = k3_pwrite_full(s->fd, all, rows * bytes, at, s->path, err);
-	s->head.residual_at = at;
-	s->head.residual_rows = rows;
-	s->head.residual_sources = sources;
-	s->head.residual_sum = k3_state_sum(all, rows * bytes, 0);
-	free(all);
-	return rc;
-}
-
-static int write_commit(struct k3_state *s, uint32_t i, float *const *residual, uint32_t sources,
-			struct k3_err *err)
-{
-	bool last = s->shape.first + i + 1 == s->shape.last;
-	uint64_t n = s->head.pass;
-	int rc = s->shape.kind[i] == K3_KDA ? write_kda(s, i, err) : write_positions(s, i, err);
-
-	if (!rc)
-		rc = write_residual(s, last ? residual + n - 1 : residual, last ? 1 : n, sources, err);
-	return rc;
-}
-
-int k3_state_commit(struct k3_state *s, uint32_t layer, float *const *residual, uint32_t sources,
-		    struct k3_err *err)
-{
-	uint32_t i = layer - s->shape.first;
-	int rc = 0;
-
-	if (s->path)
-		rc = write_commit(s, i, residual, sources, err);
-	if (rc)
-		return rc;
-	s->head.next = layer + 1;
-	if (s->head.next == s->shape.last)
-		s->head.pass = 0;
-	if (s->path)
-		rc = write_head(s, err);
-	if (s->passing)
-		forget(s, i);
 	return rc;
 }

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data/state_own.h - a state from inside: what state.c and state_pass.c share. */
+#ifndef K3_DATA_STATE_OWN_H
+#define K3_DATA_STATE_OWN_H
+
+#include "data/state_file.h"
+
+#include <stdbool.h>
+
+/* A layer's slice in memory. */
+struct k3_resident {
+	float *kda;		/* M, and the conv history behind it; NULL until asked for */
+	float **page;
+	uint64_t pages;
+	bool loaded;		/* MLA: what the file holds is in the pages */
+};
+
+struct k3_state {
+	struct k3_state_shape shape;
+	uint8_t fingerprint[16];
+	bool passing;
+	int fd;			/* -1 without a file */
+	bool readonly;
+	char *path;		/* owned; NULL without a file */
+	struct k3_state_head head;
+	struct k3_resident *layer;	/* one for each layer of the range */
+	uint32_t *mla_number;	/* of each layer of the range: its place among MLA layers */
+};
+
+/* Layers are counted from the range's first one here. */
+
+/* Positions that layer i has taken. */
+uint64_t k3_state_taken(const struct k3_state *s, uint32_t i);
+/* Bytes of one position of an MLA layer. */
+uint64_t k3_state_row_bytes(const struct k3_state *s);
+/* The checksum of positions from .. to - 1, one after the other, continued from seed. */
+uint64_t k3_state_sum_positions(const struct k3_state *s, const struct k3_resident *r,
+				uint64_t from, uint64_t to, uint64_t seed);
+/* Bytes of the residual stream that the head names. */
+uint64_t k3_state_residual_bytes(const struct k3_state *s);
+/* Drops layer i from memory. */
+void k3_state_forget(struct k3_state *s, uint32_t i);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state_pass.c - a pass over new positions, and its commits.  The file is written
+ * only in places that no header names, and then one header is: so it is right at
+ * every instant.
+ */
+#include "data/state_own.h"
+
+#include <k3/buf.h>
+#include <k3/io.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A place for the residual stream that touches neither the pages nor the current one. */
+static uint64_t residual_place(const struct k3_state *s, uint64_t bytes)
+{
+	uint64_t pages_end = k3_shape_end(&s->shape, s->head.ids);
+	uint64_t end = s->head.residual_at + k3_state_residual_bytes(s);
+
+	if (!k3_state_residual_bytes(s) || pages_end + bytes <= s->head.residual_at || end <= pages_end)
+		return pages_end;
+	return end;
+}
+
+static int write_head(struct k3_state *s, struct k3_err *err)
+{
+	s->head.commits++;
+	return k3_head_write(s->fd, s->path, &s->shape, s->fingerprint, &s->head, err);
+}
+
+/*
+ * The current residual stream lies behind the old pages, where new ones are to
+ * go: it is moved out of their way first, by a commit of its own.
+ */
+static int make_room(struct k3_state *s, uint64_t positions, struct k3_err *err)
+{
+	uint64_t end = k3_shape_end(&s->shape, positions), bytes = k3_state_residual_bytes(s);
+	uint64_t old_end = s->head.residual_at + bytes, rows;
+	uint32_t sources;
+	float *values;
+	int rc;
+
+	if (!bytes || s->head.residual_at >= end)
+		return 0;
+	rc = k3_state_residual(s, &values, &rows, &sources, err);
+	if (rc)
+		return rc;
+	s->head.residual_at = end > old_end ? end : old_end;
+	rc = k3_pwrite_full(s->fd, values, bytes, s->head.residual_at, s->path, err);
+	if (!rc)
+		rc = write_head(s, err);
+	free(values);
+	return rc;
+}
+
+static int write_ids(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k3_err *err)
+{
+	uint32_t unknown = UINT32_MAX;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		uint64_t at = s->head.ids + i;
+		const uint32_t *id = ids ? ids + i : &unknown;
+
+		rc = k3_pwrite_full(s->fd, id, sizeof *id, k3_shape_group(&s->shape, at / K3_PAGE) +
+				    at % K3_PAGE * sizeof *id, s->path, err);
+		s->head.ids_sum = k3_state_sum(id, sizeof *id, s->head.ids_sum);
+	}
+	return rc;
+}
+
+int k3_state_begin(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k3_err *err)
+{
+	int rc = 0;
+
+	if (s->path) {
+		rc = make_room(s, s->head.ids + n, err);
+		if (!rc)
+			rc = write_ids(s, ids, n, err);
+	}
+	if (rc)
+		return rc;
+	s->head.ids += n;
+	s->head.pass = n;
+	s->head.next = s->shape.first;
+	return 0;
+}
+
+static int write_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
+{
+	uint64_t bytes = (s->shape.kda_floats + s->shape.conv_floats) * sizeof(float);
+	struct k3_state_layer *l = &s->head.layer[i];
+	uint32_t old = l->slot;
+	int rc = k3_pwrite_full(s->fd, s->layer[i].kda, bytes,
+				k3_shape_slot(&s->shape, s->head.spare), s->path, err);
+
+	if (rc)
+		return rc;
+	l->sum = k3_state_sum(s->layer[i].kda, bytes, 0);
+	l->slot = s->head.spare;
+	s->head.spare = old;
+	return 0;
+}
+
+static int write_positions(struct k3_state *s, uint32_t i, struct k3_err *err)
+{
+	struct k3_resident *r = &s->layer[i];
+	uint64_t from = k3_state_taken(s, i), p = from;
+	int rc = 0;
+
+	while (!rc && p < s->head.ids) {
+		uint64_t in = p % K3_PAGE, k = K3_PAGE - in;
+
+		if (k > s->head.ids - p)
+			k = s->head.ids - p;
+		rc = k3_pwrite_full(s->fd, (char *)r->page[p / K3_PAGE] + in * k3_state_row_bytes(s),
+				    k * k3_state_row_bytes(s), k3_shape_page(&s->shape, p / K3_PAGE,
+				    s->mla_number[i]) + in * k3_state_row_bytes(s), s->path, err);
+		p += k;
+	}
+	s->head.layer[i].sum = k3_state_sum_positions(s, r, from, s->head.ids, s->head.layer[i].sum);
+	return rc;
+}
+
+/* Rows of the pass, or at its end of the last id alone. */
+static int write_residual(struct k3_state *s, float *const *row, uint64_t rows, uint32_t sources,
+			  struct k3_err *err)
+{
+	uint64_t bytes = sources * (uint64_t)s->shape.hidden * sizeof(float);
+	uint64_t at = residual_place(s, rows * bytes);
+	char *all = k3_reallocarray(NULL, rows, bytes);
+	int rc;
+
+	if (!all)
+		return k3_fail_nomem(err);
+	for (uint64_t i = 0; i < rows; i++)
+		memcpy(all + i * bytes, row[i], bytes);
+	rc = k3_pwrite_full(s->fd, all, rows * bytes, at, s->path, err);
+	s->head.residual_at = at;
+	s->head.residual_rows = rows;
+	s->head.residual_sources = sources;
+	s->head.residual_sum = k3_state_sum(all, rows * bytes, 0);
+	free(all);
+	return rc;
+}
+
+static int write_commit(struct k3_state *s, uint32_t i, float *const *residual, uint32_t sources,
+			struct k3_err *err)
+{
+	bool last = s->shape.first + i + 1 == s->shape.last;
+	uint64_t n = s->head.pass;
+	int rc = s->shape.kind[i] == K3_KDA ? write_kda(s, i, err) : write_positions(s, i, err);
+
+	if (!rc)
+		rc = write_residual(s, last ? residual + n - 1 : residual, last ? 1 : n, sources, err);
+	return rc;
+}
+
+int k3_state_commit(struct k3_state *s, uint32_t layer, float *const *residual, uint32_t sources,
+		    struct k3_err *err)
+{
+	uint32_t i = layer - s->shape.first;
+	int rc = 0;
+
+	if (s->path)
+		rc = write_commit(s, i, residual, sources, err);
+	if (rc)
+		return rc;
+	s->head.next = layer + 1;
+	if (s->head.next == s->shape.last)
+		s->head.pass = 0;
+	if (s->path)
+		rc = write_head(s, err);
+	if (s->passing)
+		k3_state_forget(s, i);
+	return rc;
+}
