@@ -96,6 +96,17 @@ void cli_version(void)
 	printf("%s (k3) %s\n", program_name, K3_VERSION);
 }
 
+void *cli_grow(void *array, size_t n, size_t size)
+{
+	void *p = k3_reallocarray(array, n + 1, size);
+
+	if (!p) {
+		cli_warn("out of memory");
+		exit(CLI_FAIL);
+	}
+	return p;
+}
+
 const char *cli_model(const char *option)
 {
 	const char *m = option ? option : getenv("K3_MODEL");

@@ -34,6 +34,12 @@ int cli_usage(const char *fmt, ...) K3_PRINTF(1, 2);
 /* "k3-x (k3) VERSION", for --version. */
 void cli_version(void);
 
+/*
+ * An array with room for one more than the n elements it has, for options that may be
+ * given again; ends the program where there is no memory.
+ */
+void *cli_grow(void *array, size_t n, size_t size);
+
 /* The model that -m named, or $K3_MODEL; NULL after a complaint. */
 const char *cli_model(const char *option);
 

@@ -75,21 +75,9 @@ static void help(FILE *f)
 	      "  -V, --version          show the version\n", f);
 }
 
-/* An array with room for one more than the n elements it has. */
-static void *grow(void *array, size_t n, size_t size)
-{
-	void *p = k3_reallocarray(array, n + 1, size);
-
-	if (!p) {
-		cli_warn("out of memory");
-		exit(CLI_FAIL);
-	}
-	return p;
-}
-
 static void add_stop(struct run *r, uint64_t id)
 {
-	r->stops = grow(r->stops, r->n_stops, sizeof *r->stops);
+	r->stops = cli_grow(r->stops, r->n_stops, sizeof *r->stops);
 	r->stops[r->n_stops++] = (uint32_t)id;
 }
 
@@ -99,7 +87,7 @@ static bool add_name(struct run *r, const char *name)
 		cli_usage("--name: a name has at least one byte");
 		return false;
 	}
-	r->names = grow(r->names, r->n_names, sizeof *r->names);
+	r->names = cli_grow(r->names, r->n_names, sizeof *r->names);
 	r->names[r->n_names++] = name;
 	return true;
 }

@@ -65,19 +65,6 @@ static bool parse_batch(struct step_options *o, const char *arg)
 	return o->all || cli_u64("-b", arg, 1, 1 << 24, &o->batch);
 }
 
-static bool add_state(struct step_options *o, const char *arg)
-{
-	const char **p = k3_reallocarray(o->state, o->states + 1, sizeof *p);
-
-	if (!p) {
-		cli_warn("out of memory");
-		exit(CLI_FAIL);
-	}
-	o->state = p;
-	o->state[o->states++] = arg;
-	return true;
-}
-
 static bool parse_option(struct step_options *o, int c)
 {
 	switch (c) {
@@ -87,7 +74,9 @@ static bool parse_option(struct step_options *o, int c)
 	case 'b':
 		return parse_batch(o, optarg);
 	case 's':
-		return add_state(o, optarg);
+		o->state = cli_grow(o->state, o->states, sizeof *o->state);
+		o->state[o->states++] = optarg;
+		return true;
 	case 't':
 		return cli_u64("-t", optarg, 1, 1024, &o->threads);
 	case OPT_AT:

@@ -38,7 +38,7 @@ bool step_taps_add(struct step_taps *t, const char *arg)
 {
 	const char *at = strchr(arg, '@'), *eq = at ? strchr(at, '=') : NULL;
 	static const char suffix[] = ",rows=last";
-	struct step_tap tap = { .out.fd = -1 }, *p;
+	struct step_tap tap = { .out.fd = -1 };
 	size_t n;
 
 	if (!eq || !eq[1]) {
@@ -60,12 +60,11 @@ bool step_taps_add(struct step_taps *t, const char *arg)
 	}
 	tap.layers = strndup(at + 1, (size_t)(eq - at - 1));
 	tap.file = strndup(eq + 1, n);
-	p = k3_reallocarray(t->tap, t->n + 1, sizeof *p);
-	if (!p || !tap.layers || !tap.file) {
+	if (!tap.layers || !tap.file) {
 		cli_warn("out of memory");
 		exit(CLI_FAIL);
 	}
-	t->tap = p;
+	t->tap = cli_grow(t->tap, t->n, sizeof *t->tap);
 	t->tap[t->n++] = tap;
 	return true;
 }
