@@ -56,16 +56,20 @@ static int make_room(struct k3_state *s, uint64_t positions, struct k3_err *err)
 
 static int write_ids(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k3_err *err)
 {
-	uint32_t unknown = UINT32_MAX;
+	uint32_t page[K3_PAGE];
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		uint64_t at = s->head.ids + i;
-		const uint32_t *id = ids ? ids + i : &unknown;
+	for (uint64_t i = 0, k; !rc && i < n; i += k) {
+		uint64_t at = s->head.ids + i, in = at % K3_PAGE;
 
-		rc = k3_pwrite_full(s->fd, id, sizeof *id, k3_shape_group(&s->shape, at / K3_PAGE) +
-				    at % K3_PAGE * sizeof *id, s->path, err);
-		s->head.ids_sum = k3_state_sum(id, sizeof *id, s->head.ids_sum);
+		k = K3_PAGE - in < n - i ? K3_PAGE - in : n - i;
+		for (uint64_t j = 0; j < k; j++) {
+			page[j] = ids ? ids[i + j] : UINT32_MAX;
+			s->head.ids_sum = k3_state_sum(&page[j], sizeof page[j], s->head.ids_sum);
+		}
+		rc = k3_pwrite_full(s->fd, page, k * sizeof *page,
+				    k3_shape_group(&s->shape, at / K3_PAGE) + in * sizeof *page,
+				    s->path, err);
 	}
 	return rc;
 }

@@ -156,12 +156,9 @@ int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64
 		group = 1;
 	if (group > n)
 		group = n;
-	for (uint64_t i = 0, sources = 0; i < n; i++)
-		if (stream[i].sources > sources) {
-			/* the mix keeps a score for each source behind a key */
-			sources = stream[i].sources;
-			rc = rc ? rc : k3_engine_scratch(e, sources, err);
-		}
+	/* the mix keeps a score for each source behind a key */
+	for (uint64_t i = 0; !rc && i < n; i++)
+		rc = k3_engine_scratch(e, stream[i].sources, err);
 	if (!rc)
 		rc = head_new(e, group, &h, err);
 	for (uint64_t first = 0; !rc && first < n; first += group) {
