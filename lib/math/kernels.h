@@ -12,6 +12,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* DOT, and the sum of a softmax over positions, are kept in this many lanes (N3, N8). */
+enum { K3_LANES = 16 };
+
+/* lane[j] += lane[j+8], then 4, 2, 1: the tree at their end; the lanes are used up. */
+static inline float k3_fold_lanes(float lane[K3_LANES])
+{
+	for (int half = K3_LANES / 2; half; half /= 2)
+		for (int j = 0; j < half; j++)
+			lane[j] += lane[j + half];
+	return lane[0];
+}
+
 /* One token of a KDA head: one step of the recurrence (N7). */
 struct k3_kda_step {
 	const float *q, *k, *v;		/* dim each; q and k normalised, q scaled */

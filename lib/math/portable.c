@@ -3,16 +3,7 @@
 #include "math/code_row.h"
 #include "math/elementwise.h"
 
-enum { LANES = 16, GROUP = 32 };
-
-/* lane[j] += lane[j+8], then 4, 2, 1: the tree at the end of every DOT (N3) */
-static float fold_lanes(float *lane)
-{
-	for (int half = LANES / 2; half; half /= 2)
-		for (int j = 0; j < half; j++)
-			lane[j] += lane[j + half];
-	return lane[0];
-}
+enum { LANES = K3_LANES, GROUP = 32 };
 
 static float dot(const float *a, const float *b, size_t n)
 {
@@ -24,7 +15,7 @@ static float dot(const float *a, const float *b, size_t n)
 			lane[j] = k3_fma(a[i + j], b[i + j], lane[j]);
 	for (size_t j = 0; i + j < n; j++)
 		lane[j] = k3_fma(a[i + j], b[i + j], lane[j]);
-	return fold_lanes(lane);
+	return k3_fold_lanes(lane);
 }
 
 static float dot_bf16(const unsigned char *w, const float *x, size_t n)
@@ -37,7 +28,7 @@ static float dot_bf16(const unsigned char *w, const float *x, size_t n)
 			lane[j] = k3_fma(load_bf16(w + 2 * (i + j)), x[i + j], lane[j]);
 	for (size_t j = 0; i + j < n; j++)
 		lane[j] = k3_fma(load_bf16(w + 2 * (i + j)), x[i + j], lane[j]);
-	return fold_lanes(lane);
+	return k3_fold_lanes(lane);
 }
 
 static void rows_bf16(const void *w, size_t rows, size_t n, const float *const *x, size_t count,
@@ -78,7 +69,7 @@ static float dot_mxfp4(const unsigned char *codes, const unsigned char *scales, 
 			for (size_t j = 0; j < LANES; j++)
 				lane[j] = k3_fma(w[i + j], x[g * GROUP + i + j], lane[j]);
 	}
-	return fold_lanes(lane);
+	return k3_fold_lanes(lane);
 }
 
 static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_t n,
@@ -105,7 +96,7 @@ static float dot_coded(struct code_row r, const float *x, size_t n)
 		for (size_t i = 0; i < k; i++)
 			lane[i % LANES] = k3_fma(w[i], x[i], lane[i % LANES]);
 	}
-	return fold_lanes(lane);
+	return k3_fold_lanes(lane);
 }
 
 static void rows_coded(const void *block, size_t first, size_t rows, const float *const *x,

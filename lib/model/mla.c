@@ -12,22 +12,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Largest score, then exp of the distance to it; the sum in 16 lanes by position (N8). */
+/* Weights of n positions, not yet divided by their sum, which is taken in lanes by position (N8). */
 static float softmax(const struct k3_kernels *math, float *score, uint64_t n)
 {
-	float lane[16] = { 0 }, largest = score[0];
+	float lane[K3_LANES] = { 0 };
 
-	for (uint64_t s = 1; s < n; s++)
-		largest = score[s] > largest ? score[s] : largest;
+	k3_exp_below_largest(math, score, n);
 	for (uint64_t s = 0; s < n; s++)
-		score[s] -= largest;
-	math->exp(score, n, score);
-	for (uint64_t s = 0; s < n; s++)
-		lane[s % 16] += score[s];
-	for (int half = 8; half; half /= 2)
-		for (int j = 0; j < half; j++)
-			lane[j] += lane[j + half];
-	return lane[0];
+		lane[s % K3_LANES] += score[s];
+	return k3_fold_lanes(lane);
 }
 
 void k3_mla_absorb(const struct k3_pass *p, const unsigned char *key_rows, const float *q,

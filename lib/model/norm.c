@@ -20,10 +20,21 @@ void k3_rms(const struct k3_kernels *math, const float *x, const float *weight, 
 		out[i] = weight[i] * (x[i] * inv);
 }
 
+void k3_exp_below_largest(const struct k3_kernels *math, float *score, uint64_t n)
+{
+	float largest = score[0];
+
+	for (uint64_t s = 1; s < n; s++)
+		largest = score[s] > largest ? score[s] : largest;
+	for (uint64_t s = 0; s < n; s++)
+		score[s] -= largest;
+	math->exp(score, n, score);
+}
+
 void k3_mix(const struct k3_kernels *math, const float *stream, uint32_t sources, uint64_t hidden,
 	    const float *fold, float eps, float *scratch, float *out)
 {
-	float *key = scratch, *p = scratch + hidden, largest, sum = 0;
+	float *key = scratch, *p = scratch + hidden, sum = 0;
 
 	for (uint32_t s = 0; s < sources; s++) {
 		const float *v = stream + s * hidden;
@@ -33,12 +44,7 @@ void k3_mix(const struct k3_kernels *math, const float *stream, uint32_t sources
 			key[i] = v[i] * inv;
 		p[s] = math->dot(key, fold, hidden);
 	}
-	largest = p[0];
-	for (uint32_t s = 1; s < sources; s++)
-		largest = p[s] > largest ? p[s] : largest;
-	for (uint32_t s = 0; s < sources; s++)
-		p[s] -= largest;
-	math->exp(p, sources, p);
+	k3_exp_below_largest(math, p, sources);
 	for (uint32_t s = 0; s < sources; s++)
 		sum += p[s];
 	memset(out, 0, hidden * sizeof *out);

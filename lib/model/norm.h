@@ -15,6 +15,9 @@ void k3_rms(const struct k3_kernels *math, const float *x, const float *weight, 
 /* 1 / sqrt(DOT(x, x, n) / n + eps) */
 float k3_rms_inverse(const struct k3_kernels *math, const float *x, uint64_t n, float eps);
 
+/* The first two passes of every softmax: exp(score - the largest of them), in place; n >= 1. */
+void k3_exp_below_largest(const struct k3_kernels *math, float *score, uint64_t n);
+
 /*
  * The softmax-weighted sum of `sources` vectors of `hidden` values, one after the
  * other, oldest first.  scratch: hidden + sources floats; behind hidden it
