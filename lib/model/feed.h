@@ -10,7 +10,7 @@
 #ifndef K3_MODEL_FEED_H
 #define K3_MODEL_FEED_H
 
-#include <k3/index.h>
+#include "data/order.h"
 
 /*
  * A matrix as the feed cuts it: blocks of block_rows rows, the last one shorter.  Only
@@ -41,9 +41,6 @@ static inline void k3_kvb_block(const struct k3_config *c, uint64_t i, struct k3
 	b->row = i / 2 * ((uint64_t)c->nope + c->v_dim) + (i % 2 ? c->nope : 0);
 	b->rows = i % 2 ? c->v_dim : c->nope;
 }
-
-/* Kernels take rows in groups up to this: blocks of a multiple of it leave no rest. */
-enum { K3_ROWS_STEP = 8 };
 
 struct k3_feed;
 
