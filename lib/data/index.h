@@ -16,7 +16,7 @@
 #include <stddef.h>
 
 enum {
-	K3I_VERSION = 1,
+	K3I_VERSION = 2,
 	K3I_SUMS = 1,		/* flag: a sum for every expert is there */
 	K3I_BESIDE = 2,		/* flag: the file lies in the directory of the checkpoint */
 	K3I_HEAD = 96,		/* bytes of the head */

@@ -5,6 +5,7 @@
  * The experts are read on several threads with one buffer each, so that memory stays
  * small however large the model is.
  */
+#include "data/expert_sum.h"
 #include "data/index.h"
 #include "sys/each.h"
 #include <k3/io.h>
@@ -13,8 +14,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <xxhash.h>
 
+/* A piece holds several rows: no config that is accepted has rows of more than 128 KB. */
 enum { PIECE = 1 << 20, NAMED = 5 };
 
 struct work {
@@ -24,32 +25,33 @@ struct work {
 	struct k3_err *err;	/* of every layer */
 };
 
-/* Adds one tensor to the sum. */
-static int add_tensor(const struct k3_index *ix, const struct k3_tensor *t, XXH3_state_t *state,
-		      char *piece, struct k3_err *err)
+/* Adds one tensor to the total. */
+static int add_tensor(const struct k3_index *ix, const struct k3_tensor *t, char *piece,
+		      uint64_t *total, struct k3_err *err)
 {
 	const char *path = ix->path[t->shard];
-	uint64_t n;
+	uint64_t row_bytes = t->bytes / t->rows, most = PIECE / row_bytes, n;
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
 
 	if (fd < 0)
 		return k3_fail_errno(err, "%s", path);
-	for (uint64_t at = 0; !rc && at < t->bytes; at += n) {
-		n = t->bytes - at < PIECE ? t->bytes - at : PIECE;
-		rc = k3_pread_full(fd, piece, n, t->offset + at, path, err);
+	for (uint64_t row = 0; !rc && row < t->rows; row += n) {
+		n = t->rows - row < most ? t->rows - row : most;
+		rc = k3_pread_full(fd, piece, n * row_bytes, t->offset + row * row_bytes, path,
+				   err);
 		if (!rc)
-			XXH3_64bits_update(state, piece, n);
+			*total += k3_expert_sum(t->role, row, n, row_bytes, piece);
 	}
 	close(fd);
 	return rc;
 }
 
 /* The sum of one expert, or 0 if it is not all there. */
-static int sum_expert(const struct k3_index *ix, uint32_t layer, uint32_t expert,
-		      XXH3_state_t *state, char *piece, uint64_t *out, struct k3_err *err)
+static int sum_expert(const struct k3_index *ix, uint32_t layer, uint32_t expert, char *piece,
+		      uint64_t *out, struct k3_err *err)
 {
 	struct k3_tensor t[K3_EXPERT_TENSORS];
-	uint64_t slot;
+	uint64_t slot, total = 0;
 	int rc = 0;
 
 	*out = 0;
@@ -57,11 +59,10 @@ static int sum_expert(const struct k3_index *ix, uint32_t layer, uint32_t expert
 		if (!k3_layout_slot(&ix->layout, (enum k3_role)(K3_W1 + i), layer, expert, &slot) ||
 		    !k3_index_at(ix, slot, &t[i]))
 			return 0;
-	XXH3_64bits_reset(state);
 	for (int i = 0; !rc && i < K3_EXPERT_TENSORS; i++)
-		rc = add_tensor(ix, &t[i], state, piece, err);
+		rc = add_tensor(ix, &t[i], piece, &total, err);
 	if (!rc)
-		*out = XXH3_64bits_digest(state);
+		*out = k3_expert_sum_stored(total);
 	return rc;
 }
 
@@ -71,14 +72,12 @@ static void sum_layer(void *arg, size_t i)
 	struct work *w = arg;
 	const struct k3_config *c = &w->ix->config;
 	uint32_t layer = c->dense_layers + (uint32_t)i;
-	XXH3_state_t *state = XXH3_createState();
 	char *piece = malloc(PIECE);
 
-	w->rc[i] = state && piece ? 0 : k3_fail_nomem(&w->err[i]);
+	w->rc[i] = piece ? 0 : k3_fail_nomem(&w->err[i]);
 	for (uint32_t e = 0; !w->rc[i] && e < c->experts; e++)
-		w->rc[i] = sum_expert(w->ix, layer, e, state, piece,
-				      &w->sum[i * c->experts + e], &w->err[i]);
-	XXH3_freeState(state);
+		w->rc[i] = sum_expert(w->ix, layer, e, piece, &w->sum[i * c->experts + e],
+				      &w->err[i]);
 	free(piece);
 }
 

@@ -139,6 +139,17 @@ ok $? "a new index of the same checkpoint keeps them"
 at=$(k3-index -l -m "$m" '*layers.2.*experts.1.w3.weight_scale' | cut -f5)
 shard=$(k3-index -l -m "$m" '*layers.2.*experts.1.w3.weight_scale' | cut -f4)
 touch -r "$m/$shard" "$tmp/time"
+swap() {
+	edit "$m/$shard" "
+a, b = (slice(*head[f'language_model.model.layers.2.block_sparse_moe.experts.1.w{w}.weight_packed']['data_offsets'])
+        for w in '13')
+data[a], data[b] = data[b], data[a]"
+	touch -r "$tmp/time" "$m/$shard"
+}
+swap
+fails 1 "differ from their sums: layer 2 expert 1$" "matrices of one shape that changed places" k3-index --verify "$m"
+swap
+is "$(k3-index --verify "$m")" "all experts agree with their sums" "and are back"
 printf '\3' | dd of="$m/$shard" bs=1 seek="$at" conv=notrunc 2>/dev/null
 touch -r "$tmp/time" "$m/$shard"
 fails 1 "differ from their sums: layer 2 expert 1$" "a changed byte of an expert" k3-index --verify "$m"

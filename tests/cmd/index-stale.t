@@ -61,6 +61,10 @@ fails 1 "model.k3i: .*bytes" "an index cut short" k3-index -l -m "$m"
 fails 1 "model.k3i: 0 bytes are no k3 index" "an empty index" k3-index -l -m "$m"
 cp "$m/$s1" "$m/model.k3i"
 fails 1 "model.k3i: not a k3 index" "no index at all" k3-index -l -m "$m"
+k3-index --sum "$m" >/dev/null
+printf '\1' | dd of="$m/model.k3i" bs=1 seek=8 conv=notrunc 2>/dev/null
+fails 1 "model.k3i: an index of version 1, .* make it anew with k3-index" "an index of another version" k3-index -l -m "$m"
+is "$(k3-index -j "$m" | jq .sums)" false "made anew, it does not take over what sums meant there"
 fails 1 "$s1: not a k3 index" "a shard named as the model" k3-index -l -m "$m/$s1"
 fails 1 "nowhere: No such file" "nothing named as the model" k3-index -l -m "$tmp/nowhere"
 

@@ -112,9 +112,9 @@ static void damage(const char *what)
 	if (ftruncate(fd, (off_t)n))
 		exit(99);
 	ok(!reads(), "restored it is read");
-	if (pwrite(fd, "\2", 1, 8) != 1)
+	if (pwrite(fd, "\1", 1, 8) != 1)
 		exit(99);
-	ok(reads() == K3_EDATA && strstr(err.text, "version 2"), "%s: so is another version", what);
+	ok(reads() == K3_EDATA && strstr(err.text, "version 1"), "%s: so is another version", what);
 	if (pwrite(fd, whole.data, n, 0) != (ssize_t)n)
 		exit(99);
 	close(fd);

@@ -189,7 +189,7 @@ struct k3_census {
 K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
 
 /*
- * A sum for every expert: XXH3-64 over its six tensors in the order K3_W1 to K3_W3_SCALE.
+ * A sum for every expert, over the rows of its six tensors: see k3-index(5).
  */
 
 /*
