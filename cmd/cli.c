@@ -127,6 +127,31 @@ bool cli_u64(const char *option, const char *text, uint64_t min, uint64_t max,
 	return false;
 }
 
+bool cli_size(const char *option, const char *text, uint64_t *out)
+{
+	static const char unit[] = "kMGT";
+	size_t n = strspn(text, "0123456789.");
+	const char *u = text + n, *power = *u ? strchr(unit, *u == 'K' ? 'k' : *u) : NULL;
+	double value, step = u[0] && u[1] == 'i' ? 1024 : 1000;
+	char number[32];
+
+	if (!n || n >= sizeof number || (*u && (!power || (u[1] && strcmp(u + 1, "i")))))
+		goto wrong;
+	memcpy(number, text, n);
+	number[n] = '\0';
+	if (!k3_num_double(number, &value))
+		goto wrong;
+	for (; power && power >= unit; power--)
+		value *= step;
+	if (value < 1 || value >= 0x1p63)
+		goto wrong;
+	*out = (uint64_t)value;
+	return true;
+wrong:
+	cli_usage("%s: '%s' is no size, like 750M or 8Gi", option, text);
+	return false;
+}
+
 bool cli_double(const char *option, const char *text, double min, double max,
 		double *out)
 {

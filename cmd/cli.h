@@ -46,6 +46,8 @@ const char *cli_model(const char *option);
 /* Whole numbers and real numbers of options; false after a complaint. */
 bool cli_u64(const char *option, const char *text, uint64_t min, uint64_t max,
 	     uint64_t *out);
+/* Bytes: a number, maybe with a point, and k, M, G, T for powers of 1000 or Ki, Mi, Gi, Ti of 1024. */
+bool cli_size(const char *option, const char *text, uint64_t *out);
 bool cli_double(const char *option, const char *text, double min, double max,
 		double *out);
 

@@ -9,6 +9,7 @@
 #include <k3/cpu.h>
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,7 +34,10 @@ static int before_layer(void *ctx, uint32_t layer, struct k3_err *err)
 static int after_layer(void *ctx, const struct k3_layer_report *report, struct k3_err *err)
 {
 	struct step_run *r = ctx;
+	const char *refused = k3_engine_refused(r->engine);
 
+	if (refused)
+		cli_warn("%s: direct reads are refused here; ordinary ones are slower", refused);
 	return step_report_layer(&r->report, report, err);
 }
 
@@ -52,6 +56,7 @@ static int run_round(struct step_run *r, struct k3_err *err)
 	struct k3_line *line = k3_calloc(r->lines, sizeof *line);
 	uint32_t until = r->o.until_given ? (uint32_t)r->o.until : r->o.last;
 	struct k3_sweep *s = NULL;
+	uint64_t tokens = 0;
 	int rc;
 
 	if (!line)
@@ -61,17 +66,17 @@ static int run_round(struct step_run *r, struct k3_err *err)
 			.state = r->state[i], .n = r->tokens[i].n, .ids = r->tokens[i].ids,
 			.hidden = r->tokens[i].values, .sources = r->tokens[i].sources,
 		};
-	step_report_round(&r->report);
+	step_report_round(&r->report, r->engine);
 	rc = k3_sweep_new(r->engine, r->o.first, r->o.last, line, r->lines, &s, err);
 	if (!rc)
 		rc = k3_sweep_run(s, until, &r->watch, err);
 	if (!rc && !r->o.until_given && r->o.logits != STEP_NONE)
 		rc = r->o.last < r->config->layers ? step_write_hidden(r, s, err) : step_write_sweep(r, s, err);
+	for (uint32_t i = 0; !rc && i < r->lines; i++)
+		tokens += k3_sweep_tokens(s, i);
 	k3_sweep_free(s);
 	free(line);
-	r->report.round++;
-	step_report_idle(&r->report);
-	return rc;
+	return rc ? rc : step_report_done(&r->report, r->engine, tokens, err);
 }
 
 /* The records of the last ids, from the residual streams that the states keep. */
@@ -229,15 +234,15 @@ static int rounds(struct step_run *r, struct k3_err *err)
 
 static int set_up(struct step_run *r, struct k3_err *err)
 {
-	struct k3_engine_options eo = { .threads = (unsigned)r->o.threads };
+	struct k3_engine_options eo;
 	const char *cpu = getenv("K3_CPU");
 	int rc = cpu && *cpu ? k3_cpu_select(cpu, err) : 0;
 
 	if (!rc)
+		rc = step_engine_options(r, &eo, err);
+	if (!rc)
 		rc = k3_engine_new(r->ix, &eo, &r->engine, err);
-	r->lines = r->o.states ? r->o.states : r->o.batch ? (uint32_t)r->o.batch : 1;
-	if (r->o.all)
-		r->lines = 0;
+	r->lines = r->o.all ? 0 : step_sequences(&r->o);
 	r->out = (struct k3_npy_stream){ .fd = 1, .name = "standard output" };
 	r->watch = (struct k3_watch){ r, before_layer, after_layer, r->o.taps.n ? visit : NULL };
 	step_input_begin(&r->in, r->o.first > 0, r->config->hidden, r->config->vocab);
@@ -254,6 +259,10 @@ static int run(struct step_run *r)
 		return cli_error(rc, &err);
 	r->config = k3_index_config(r->ix);
 	status = step_options_check(&r->o, r->config);
+	if (!status && r->o.plan) {
+		rc = step_print_plan(r, &err);
+		return rc ? cli_error(rc, &err) : CLI_OK;
+	}
 	if (!status)
 		status = step_options_targets(&r->o);
 	if (!status && !r->o.until_given && r->o.logits != STEP_NONE && !cli_binary_stdout())
@@ -295,12 +304,23 @@ static void tear_down(struct step_run *r)
 	free(r->o.state);
 }
 
+/*
+ * Large buffers come from the system and go back to it when they are freed, whatever was freed
+ * before; and threads share one heap: so what is resident is what is in use.
+ */
+static void keep_heap_small(void)
+{
+	mallopt(M_ARENA_MAX, 1);
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
+}
+
 int main(int argc, char **argv)
 {
 	struct step_run r = { 0 };
 	int status;
 
 	cli_start("k3-step");
+	keep_heap_small();
 	status = step_options_parse(&r.o, argc, argv);
 	if (status < 0) {
 		r.o.model = cli_model(r.o.model);

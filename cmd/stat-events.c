@@ -31,6 +31,7 @@ struct table {
 	struct type *types;
 	size_t n_types;
 	uint64_t line;
+	struct stat_rounds rounds;
 };
 
 /* Makes room for one more element, zeroed, at the end of an array; NULL without memory. */
@@ -110,6 +111,8 @@ static bool add_event(struct table *t, jv object)
 		jv_free(key);
 		jv_free(v);
 	}
+	if (good && y->name && !strcmp(y->name, "round"))
+		good = stat_rounds_add(&t->rounds, object);
 	jv_free(event);
 	jv_free(object);
 	return good;
@@ -256,6 +259,7 @@ int stat_events(struct stat_source *s, struct k3_err *err)
 		else
 			add_rows(&b, &t.types[i], width);
 	}
+	stat_rounds_print(&t.rounds, s, &b);
 	stat_print(&b);
 	for (i = 0; i < t.n_types; i++) {
 		for (k = 0; k < t.types[i].n_fields; k++)

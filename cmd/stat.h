@@ -5,6 +5,7 @@
 
 #include <k3/buf.h>
 #include <k3/err.h>
+#include <jv.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,6 +32,20 @@ int stat_events(struct stat_source *s, struct k3_err *err);
 int stat_by_name(const struct stat_source *s, struct k3_err *err);
 int stat_state(struct stat_source *s, struct k3_err *err);
 int stat_index(struct stat_source *s, struct k3_err *err);
+
+/* What "round" events of k3-step tell, and a table of them. */
+struct stat_round {
+	double number, tokens, seconds, waited;
+	double read, experts, trunk_kept, expert_kept, disk;	/* bytes */
+};
+struct stat_rounds {
+	struct stat_round *round;	/* owned */
+	size_t n;
+};
+/* Takes an event in, which stays the caller's; false without memory. */
+bool stat_rounds_add(struct stat_rounds *r, jv event);
+/* Appends the table, or a JSON line for each, and empties r. */
+void stat_rounds_print(struct stat_rounds *r, const struct stat_source *s, struct k3_buf *b);
 
 /*
  * Writes the text to stdout at once and empties it.  If that fails there is

@@ -29,11 +29,18 @@ static const char usage[] =
 "      --tap SITE@LAYERS=FILE[,rows=last]\n"
 "                        write values of a site (resid) of some layers into FILE\n"
 "      --trace FILE      write what happens in each layer into FILE, as JSON Lines\n"
+"      --mem SIZE        memory that may be resident, like 750M or 8G (default: most of\n"
+"                        what is free)\n"
+"      --trunk FILE      what k3-pack wrote (default: model.k3t beside the model, if it is\n"
+"                        there); 'none': read trunk and head from the shards\n"
+"      --disk FILE       read the disk as 'k3-stat disk -j' found best\n"
+"      --plan            print the split of memory and the cost of a token, and end\n"
 "  -t, --threads N       threads to compute with (default: all processors)\n"
 "  -h, --help            print this\n"
 "  -V, --version         print the version; with -v also the instruction set\n";
 
-enum { OPT_AT = 256, OPT_AGAIN, OPT_UNTIL, OPT_LAYERS, OPT_LOGITS, OPT_TAP, OPT_TRACE };
+enum { OPT_AT = 256, OPT_AGAIN, OPT_UNTIL, OPT_LAYERS, OPT_LOGITS, OPT_TAP, OPT_TRACE, OPT_MEM,
+       OPT_TRUNK, OPT_DISK, OPT_PLAN };
 
 static const struct option longs[] = {
 	{ "model", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "state", 1, NULL, 's' },
@@ -41,6 +48,8 @@ static const struct option longs[] = {
 	{ "until", 1, NULL, OPT_UNTIL }, { "layers", 1, NULL, OPT_LAYERS },
 	{ "logits", 1, NULL, OPT_LOGITS }, { "tap", 1, NULL, OPT_TAP },
 	{ "trace", 1, NULL, OPT_TRACE }, { "threads", 1, NULL, 't' },
+	{ "mem", 1, NULL, OPT_MEM }, { "trunk", 1, NULL, OPT_TRUNK },
+	{ "disk", 1, NULL, OPT_DISK }, { "plan", 0, NULL, OPT_PLAN },
 	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' }, { "verbose", 0, NULL, 'v' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -97,6 +106,17 @@ static bool parse_option(struct step_options *o, int c)
 		return step_taps_add(&o->taps, optarg);
 	case OPT_TRACE:
 		o->trace = optarg;
+		return true;
+	case OPT_MEM:
+		return cli_size("--mem", optarg, &o->memory);
+	case OPT_TRUNK:
+		o->trunk = strcmp(optarg, "none") ? optarg : "";
+		return true;
+	case OPT_DISK:
+		o->disk = optarg;
+		return true;
+	case OPT_PLAN:
+		o->plan = true;
 		return true;
 	default:
 		return false;	/* getopt has complained */
@@ -233,4 +253,9 @@ int step_options_check(struct step_options *o, const struct k3_config *c)
 	if (o->again && o->logits == STEP_NONE)
 		return cli_usage("--again does not go with --logits none");
 	return 0;
+}
+
+uint32_t step_sequences(const struct step_options *o)
+{
+	return o->states ? o->states : o->batch ? (uint32_t)o->batch : 1;
 }

@@ -85,10 +85,11 @@ void step_report_idle(struct step_report *r)
 	set_status("round %" PRIu64 ": waiting for its ids", r->round);
 }
 
-void step_report_round(struct step_report *r)
+void step_report_round(struct step_report *r, const struct k3_engine *e)
 {
 	r->layers_done = 0;
 	r->begun = now();
+	k3_engine_count(e, &r->counts);
 	set_status("round %" PRIu64 ": in front of layer %" PRIu32, r->round, r->first);
 }
 
@@ -112,10 +113,11 @@ static void layer_event(FILE *f, const struct step_report *r, const struct k3_la
 {
 	fprintf(f, "{\"event\":\"layer\",\"round\":%" PRIu64 ",\"layer\":%" PRIu32
 		",\"kind\":\"%s\",\"mlp\":\"%s\",\"tokens\":%" PRIu64 ",\"seconds\":%.6f"
-		",\"trunk_bytes\":%" PRIu64 ",\"expert_bytes\":%" PRIu64 ",\"experts\":%" PRIu32
-		"}\n", r->round, l->layer, l->kind == K3_KDA ? "kda" : "mla",
-		l->moe ? "moe" : "dense", l->tokens, l->seconds, l->trunk_bytes, l->expert_bytes,
-		l->experts);
+		",\"waited\":%.6f,\"trunk_bytes\":%" PRIu64 ",\"expert_bytes\":%" PRIu64
+		",\"trunk_kept\":%" PRIu64 ",\"expert_kept\":%" PRIu64 ",\"experts\":%" PRIu32 "}\n",
+		r->round, l->layer, l->kind == K3_KDA ? "kda" : "mla", l->moe ? "moe" : "dense",
+		l->tokens, l->seconds, l->waited, l->trunk_bytes, l->expert_bytes, l->trunk_kept,
+		l->expert_kept, l->experts);
 }
 
 static void route_events(FILE *f, const struct step_report *r, const struct k3_layer_report *l)
@@ -142,6 +144,28 @@ int step_report_layer(struct step_report *r, const struct k3_layer_report *l, st
 	layer_event(r->trace, r, l);
 	if (fflush(r->trace))
 		return k3_fail_errno(err, "%s", r->trace_name);
+	return 0;
+}
+
+int step_report_done(struct step_report *r, const struct k3_engine *e, uint64_t tokens,
+		     struct k3_err *err)
+{
+	struct k3_engine_counts n, *was = &r->counts;
+
+	if (r->trace) {
+		k3_engine_count(e, &n);
+		fprintf(r->trace, "{\"event\":\"round\",\"round\":%" PRIu64 ",\"tokens\":%" PRIu64
+			",\"seconds\":%.6f,\"waited\":%.6f,\"trunk_bytes\":%" PRIu64
+			",\"expert_bytes\":%" PRIu64 ",\"trunk_kept\":%" PRIu64 ",\"expert_kept\":%"
+			PRIu64 ",\"disk_bytes\":%" PRIu64 "}\n", r->round, tokens, now() - r->begun,
+			n.waited - was->waited, n.trunk_bytes - was->trunk_bytes,
+			n.expert_bytes - was->expert_bytes, n.trunk_kept - was->trunk_kept,
+			n.expert_kept - was->expert_kept, n.disk_bytes - was->disk_bytes);
+		if (fflush(r->trace))
+			return k3_fail_errno(err, "%s", r->trace_name);
+	}
+	r->round++;
+	step_report_idle(r);
 	return 0;
 }
 

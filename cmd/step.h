@@ -67,13 +67,17 @@ struct step_report {
 	uint32_t first, last;	/* layers */
 	uint64_t layers_done;
 	double begun;		/* of the round */
+	struct k3_engine_counts counts;	/* then */
 };
 
 int step_report_begin(struct step_report *r, const char *trace, uint32_t first, uint32_t last);
-void step_report_round(struct step_report *r);
+void step_report_round(struct step_report *r, const struct k3_engine *e);
 int step_report_layer(struct step_report *r, const struct k3_layer_report *l,
 		      struct k3_err *err);
 void step_report_idle(struct step_report *r);
+/* The round is over, its records are written. */
+int step_report_done(struct step_report *r, const struct k3_engine *e, uint64_t tokens,
+		     struct k3_err *err);
 int step_report_end(struct step_report *r, struct k3_err *err);
 
 /* ---- step-options.c ---- */
@@ -89,7 +93,10 @@ struct step_options {
 	const char *layers;
 	uint32_t first, last;
 	bool until_given, at_given, logits_given, again;
-	uint64_t until, at, threads;
+	uint64_t until, at, threads, memory;
+	const char *trunk;		/* NULL: where it is looked for; "": none */
+	const char *disk;		/* a file of k3-stat disk */
+	bool plan;
 	enum step_logits logits;
 	struct step_taps taps;
 };
@@ -98,6 +105,8 @@ struct step_options {
 int step_options_parse(struct step_options *o, int argc, char **argv);
 /* What can only be checked when the model is known; resolves --layers.  The exit status, 0 if good. */
 int step_options_check(struct step_options *o, const struct k3_config *c);
+/* How many sequences there are, as far as the command line says; at least 1. */
+uint32_t step_sequences(const struct step_options *o);
 /* That no two outputs are the same file.  The exit status, 0 if good. */
 int step_options_targets(const struct step_options *o);
 
@@ -116,6 +125,14 @@ struct step_run {
 	struct k3_npy_stream out;
 	struct k3_watch watch;
 };
+
+/* ---- step-plan.c ---- */
+
+/* What the engine is asked for; reads the file of --disk. */
+int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
+			struct k3_err *err);
+/* Prints what the engine would do, as JSON. */
+int step_print_plan(const struct step_run *r, struct k3_err *err);
 
 /* ---- step-output.c ---- */
 

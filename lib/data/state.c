@@ -19,6 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What an allocation costs beside its bytes, where it has pages of its own. */
+enum { SLACK = 4096 };
+
 static uint32_t layers(const struct k3_state *s)
 {
 	return s->shape.last - s->shape.first;
@@ -295,6 +298,47 @@ int k3_state_ids(struct k3_state *s, uint32_t **out, struct k3_err *err)
 		*out = NULL;
 	}
 	return rc;
+}
+
+/* Of a layer, with its share of what is not a slice. */
+static uint64_t layer_memory(enum k3_kind kind, uint64_t slice_floats, uint64_t page_floats,
+			     uint64_t positions)
+{
+	uint64_t pages = (positions + K3_PAGE - 1) / K3_PAGE;
+	uint64_t bytes = kind == K3_KDA ? slice_floats * sizeof(float)
+					: pages * (page_floats * sizeof(float) + sizeof(float *));
+
+	return bytes + sizeof(struct k3_resident) + sizeof(struct k3_state_layer) + SLACK;
+}
+
+/* kind: of each of n layers.  One that passes has only one of them at a time. */
+static uint64_t memory(const uint8_t *kind, uint32_t n, uint64_t slice_floats,
+		       uint64_t page_floats, bool passing, uint64_t positions)
+{
+	uint64_t sum = 0, largest = 0, bytes;
+
+	for (uint32_t i = 0; i < n; i++) {
+		bytes = layer_memory(kind[i], slice_floats, page_floats, positions);
+		sum += bytes;
+		largest = bytes > largest ? bytes : largest;
+	}
+	return (passing ? largest : sum) + positions * sizeof(uint32_t);
+}
+
+uint64_t k3_state_memory_of(const struct k3_state_spec *spec, bool passing, uint64_t positions)
+{
+	const struct k3_config *c = spec->config;
+	uint64_t all = (uint64_t)c->kda_heads * c->kda_dim;
+
+	return memory(c->kind + spec->first, spec->last - spec->first,
+		      all * c->kda_dim + 3 * (c->conv - 1) * all,
+		      (uint64_t)K3_PAGE * (c->kv_rank + c->rope), passing, positions);
+}
+
+uint64_t k3_state_memory(const struct k3_state *s, uint64_t n)
+{
+	return memory(s->shape.kind, layers(s), s->shape.kda_floats + s->shape.conv_floats,
+		      s->shape.page_floats, s->passing, s->head.ids + n);
 }
 
 uint64_t k3_state_residual_bytes(const struct k3_state *s)

@@ -9,17 +9,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-/* Logits are made for as many rows at a time as fit into this. */
-enum { LOGIT_BYTES = 64 << 20 };
-
-static unsigned processors(void)
-{
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n < 1 ? 1 : (unsigned)n;
-}
 
 int k3_engine_scratch(struct k3_engine *e, uint64_t positions, struct k3_err *err)
 {
@@ -42,7 +31,8 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 		  struct k3_engine **out, struct k3_err *err)
 {
 	struct k3_engine *e = calloc(1, sizeof *e);
-	unsigned threads = o->threads ? o->threads : processors();
+	struct k3_trunk *trunk = NULL;
+	unsigned threads;
 	int rc;
 
 	*out = NULL;
@@ -51,9 +41,14 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 	e->ix = ix;
 	e->config = k3_index_config(ix);
 	e->tile = o->tile;
-	rc = k3_team_new(threads, &e->team, err);
+	rc = k3_budget_make(ix, o, &e->budget, &trunk, err);
+	threads = e->budget.threads;
+	if (rc)
+		k3_trunk_close(trunk);
+	else
+		rc = k3_weights_new(ix, trunk, &e->budget.weights, &e->weights, err);
 	if (!rc)
-		rc = k3_file_feed_new(ix, threads, o->block_rows, &e->feed, err);
+		rc = k3_team_new(threads, &e->team, err);
 	if (!rc)
 		rc = k3_vectors_new(e->config, &e->vectors, err);
 	if (!rc) {
@@ -75,9 +70,20 @@ void k3_engine_free(struct k3_engine *e)
 		free(e->scratch[i]);
 	free(e->scratch);
 	k3_vectors_free(&e->vectors);
-	k3_file_feed_free(e->feed);
+	k3_weights_free(e->weights);
 	k3_team_free(e->team);
 	free(e);
+}
+
+void k3_engine_count(const struct k3_engine *e, struct k3_engine_counts *out)
+{
+	k3_weights_count(e->weights, out);
+	out->waited /= e->budget.threads;
+}
+
+const char *k3_engine_refused(struct k3_engine *e)
+{
+	return k3_weights_refused(e->weights);
 }
 
 /* A group of streams on its way through the head. */
@@ -128,7 +134,7 @@ static int head_new(struct k3_engine *e, uint64_t group, struct head *h, struct 
 	int rc;
 
 	h->pass = (struct k3_pass){ .config = e->config, .math = k3_kernels(),
-				    .feed = k3_file_feed_base(e->feed), .scratch = e->scratch };
+				    .feed = k3_weights_feed(e->weights), .scratch = e->scratch };
 	rc = k3_rows_new(&h->x, group, hidden, err);
 	if (!rc)
 		rc = k3_rows_new(&h->logits, group, e->config->vocab, err);
@@ -146,8 +152,10 @@ int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64
 		     int (*sink)(void *ctx, uint64_t i, const float *logits, struct k3_err *err),
 		     void *ctx, struct k3_err *err)
 {
-	uint64_t group = LOGIT_BYTES / (e->config->vocab * sizeof(float));
+	uint64_t group = e->budget.logits / (((uint64_t)e->config->vocab + e->config->hidden) *
+					     sizeof(float));
 	struct head h = { .n = 0 };
+	uint32_t passes;
 	int rc = 0;
 
 	if (!n)
@@ -159,6 +167,8 @@ int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64
 	/* the mix keeps a score for each source behind a key */
 	for (uint64_t i = 0; !rc && i < n; i++)
 		rc = k3_engine_scratch(e, stream[i].sources, err);
+	passes = (uint32_t)((n + group - 1) / group);
+	k3_weights_begin(e->weights, e->config->layers, e->config->layers + 1, &passes);
 	if (!rc)
 		rc = head_new(e, group, &h, err);
 	for (uint64_t first = 0; !rc && first < n; first += group) {
@@ -168,6 +178,7 @@ int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64
 		for (uint64_t i = 0; !rc && i < h.n; i++)
 			rc = sink(ctx, first + i, h.logits.at[i], err);
 	}
+	k3_weights_end(e->weights);
 	k3_rows_free(&h.x);
 	k3_rows_free(&h.logits);
 	free(h.fold);

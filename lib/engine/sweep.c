@@ -18,9 +18,6 @@
 #include <string.h>
 #include <time.h>
 
-/* The dense part takes as many tokens at a time as have buffers in this much memory. */
-enum { TILE_BYTES = 256 << 20 };
-
 /* A line's tokens in the sweep. */
 struct member {
 	struct k3_state *state;
@@ -46,6 +43,7 @@ struct k3_sweep {
 	float **row;
 	struct k3_token *name;
 	uint64_t tile_tokens;
+	uint32_t *tiles;		/* of each layer of the run */
 	struct k3_tile tile;
 	struct k3_routed routed;
 	struct k3_segment *segment;	/* of the current tile */
@@ -54,7 +52,7 @@ struct k3_sweep {
 	/* for reports */
 	const struct k3_watch *watch;
 	struct timespec begun;
-	uint64_t trunk, experts;
+	struct k3_engine_counts counts;
 	uint32_t *report_sequence;
 	uint64_t *report_position;
 };
@@ -64,7 +62,7 @@ struct k3_sweep {
 static int embed(struct k3_sweep *s, const struct k3_line *line, const struct member *m,
 		 uint32_t number, struct k3_err *err)
 {
-	struct k3_feed *f = k3_file_feed_base(s->e->feed);
+	struct k3_feed *f = k3_weights_feed(s->e->weights);
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < m->n; i++) {
@@ -164,18 +162,36 @@ static uint64_t longest(const struct k3_sweep *s)
 	return most;
 }
 
-/* Tokens a tile: what was asked for, or what TILE_BYTES hold; never more than there are. */
-static uint64_t tile_tokens(const struct k3_sweep *s)
+/*
+ * Tokens a tile: what was asked for, or as many as memory holds, for each tile more costs
+ * the trunk once more; never more than there are.  What is left is for weights.
+ */
+static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k3_err *err)
 {
-	const struct k3_config *c = s->e->config;
-	uint64_t dense = c->dense_width, p = (uint64_t)c->kda_heads * c->kda_dim, n;
-	uint64_t latent = (uint64_t)c->mla_heads * c->kv_rank;
+	struct k3_engine *e = s->e;
+	uint64_t have = e->budget.plan.memory, used = e->budget.fixed, need;
+	struct k3_sweep_size size = { .tokens = s->tokens, .lines = s->lines,
+				      .positions = longest(s), .width = s->width };
 
-	n = s->e->tile ? s->e->tile
-		       : TILE_BYTES / sizeof(float) /
-			 (2 * (uint64_t)c->hidden + 5 * p + 2 * dense + latent);
-	n = n ? n : 1;
-	return n < s->tokens ? n : s->tokens;
+	for (uint32_t i = 0; i < s->lines; i++) {
+		used += k3_state_memory(line[i].state, line[i].n);
+		size.streams |= line[i].hidden || k3_state_pending(line[i].state);
+	}
+	size.tile = e->tile && e->tile < s->tokens ? e->tile : s->tokens;
+	for (;;) {
+		need = used + k3_sweep_bytes(e->config, e->budget.threads, e->budget.logits, &size);
+		if (need <= have || size.tile <= 1 || e->tile)
+			break;
+		size.tile = (size.tile + 1) / 2;
+	}
+	if (need > have)
+		return k3_fail(err, K3_ENOMEM, "%" PRIu64 " tokens at a time in %" PRIu32
+			       " sequences of up to %" PRIu64 " positions take %" PRIu64
+			       " bytes of memory, and there are %" PRIu64, s->tokens, s->lines,
+			       size.positions, need, have);
+	s->tile_tokens = size.tile ? size.tile : 1;
+	k3_weights_keep(e->weights, have - need);
+	return 0;
 }
 
 static int allocate(struct k3_sweep *s, struct k3_err *err)
@@ -183,7 +199,6 @@ static int allocate(struct k3_sweep *s, struct k3_err *err)
 	struct k3_engine *e = s->e;
 	int rc = k3_rows_new(&s->stream, s->tokens, s->width, err);
 
-	s->tile_tokens = tile_tokens(s);
 	s->token = k3_calloc(s->tokens, sizeof *s->token);
 	s->row = k3_calloc(s->tokens, sizeof *s->row);
 	s->name = k3_calloc(s->tokens, sizeof *s->name);
@@ -200,7 +215,7 @@ static int allocate(struct k3_sweep *s, struct k3_err *err)
 	if (!rc)
 		rc = k3_engine_scratch(e, longest(s), err);
 	s->pass = (struct k3_pass){
-		.config = e->config, .math = k3_kernels(), .feed = k3_file_feed_base(e->feed),
+		.config = e->config, .math = k3_kernels(), .feed = k3_weights_feed(e->weights),
 		.vectors = &e->vectors, .tile = &s->tile, .routed = &s->routed,
 		.scratch = e->scratch,
 	};
@@ -221,6 +236,8 @@ int k3_sweep_new(struct k3_engine *e, uint32_t first, uint32_t last, const struc
 	s->last = last;
 	s->lines = lines;
 	rc = count(s, line, err);
+	if (!rc)
+		rc = share_memory(s, line, err);
 	if (!rc)
 		rc = allocate(s, err);
 	for (uint32_t i = 0; !rc && i < lines; i++) {
@@ -253,6 +270,7 @@ void k3_sweep_free(struct k3_sweep *s)
 	free(s->row);
 	free(s->name);
 	free(s->segment);
+	free(s->tiles);
 	free(s->report_sequence);
 	free(s->report_position);
 	free(s);
@@ -280,7 +298,7 @@ static int enter_layer(struct k3_sweep *s, struct k3_err *err)
 	int rc = watch->before ? watch->before(watch->ctx, s->layer, err) : 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &s->begun);
-	k3_file_feed_bytes(s->e->feed, &s->trunk, &s->experts);
+	k3_engine_count(s->e, &s->counts);
 	s->active = 0;
 	for (uint32_t i = 0; !rc && i < s->lines; i++) {
 		struct member *m = &s->member[i];
@@ -344,17 +362,20 @@ static int report(struct k3_sweep *s, struct k3_err *err)
 		.layer = s->layer, .kind = c->kind[s->layer], .moe = k3_config_is_moe(c, s->layer),
 		.tokens = s->active, .sequence = s->report_sequence, .position = s->report_position,
 	};
+	struct k3_engine_counts n, was = s->counts;
 	struct timespec now;
-	uint64_t trunk, experts;
 
 	if (!s->watch->after)
 		return 0;
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	k3_file_feed_bytes(s->e->feed, &trunk, &experts);
+	k3_engine_count(s->e, &n);
 	r.seconds = (double)(now.tv_sec - s->begun.tv_sec) +
 		    (double)(now.tv_nsec - s->begun.tv_nsec) * 1e-9;
-	r.trunk_bytes = trunk - s->trunk;
-	r.expert_bytes = experts - s->experts;
+	r.trunk_bytes = n.trunk_bytes - was.trunk_bytes;
+	r.trunk_kept = n.trunk_kept - was.trunk_kept;
+	r.expert_bytes = n.expert_bytes - was.expert_bytes;
+	r.expert_kept = n.expert_kept - was.expert_kept;
+	r.waited = n.waited - was.waited;
 	for (uint64_t t = 0; t < s->active; t++) {
 		s->report_sequence[t] = s->name[t].sequence;
 		s->report_position[t] = s->name[t].position;
@@ -429,6 +450,7 @@ static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, ui
 static bool ffn(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n,
 		uint32_t sources)
 {
+	bool last = from + n == s->active;
 	const struct k3_layer_vectors *v = s->pass.vectors;
 
 	k3_mix_and_norm(w, &s->pass, s->row + from, sources, v->mlp_fold, v->mlp_norm, n,
@@ -436,7 +458,7 @@ static bool ffn(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t
 	if (!k3_barrier(w))
 		return false;
 	if (k3_config_is_moe(s->e->config, s->layer)) {
-		k3_route_tile(w, &s->pass, s->layer, s->name + from, from, n);
+		k3_route_tile(w, &s->pass, s->layer, s->name + from, from, n, last);
 		return k3_barrier(w);
 	}
 	k3_dense(w, &s->pass, s->layer, n);
@@ -487,10 +509,29 @@ static void run_layers(struct k3_worker *w, void *arg)
 	}
 }
 
+/* How often the dense part of each layer will pass: a line joins at the layer it stands in front of. */
+static int count_tiles(struct k3_sweep *s, struct k3_err *err)
+{
+	uint64_t active = 0;
+
+	free(s->tiles);
+	s->tiles = k3_calloc(s->until - s->from, sizeof *s->tiles);
+	if (!s->tiles)
+		return k3_fail_nomem(err);
+	for (uint32_t l = s->from; l < s->until; l++) {
+		active = 0;
+		for (uint32_t i = 0; i < s->lines; i++)
+			active += s->member[i].next <= l ? s->member[i].n : 0;
+		s->tiles[l - s->from] = (uint32_t)((active + s->tile_tokens - 1) / s->tile_tokens);
+	}
+	return 0;
+}
+
 int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watch,
 		 struct k3_err *err)
 {
 	uint32_t first = until;
+	int rc;
 
 	for (uint32_t i = 0; i < s->lines; i++)
 		if (s->member[i].n && s->member[i].next < first)
@@ -498,5 +539,13 @@ int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watc
 	s->watch = watch;
 	s->from = first;
 	s->until = until;
-	return first < until ? k3_team_run(s->e->team, run_layers, s, err) : 0;
+	if (first >= until)
+		return 0;
+	rc = count_tiles(s, err);
+	if (rc)
+		return rc;
+	k3_weights_begin(s->e->weights, first, until, s->tiles);
+	rc = k3_team_run(s->e->team, run_layers, s, err);
+	k3_weights_end(s->e->weights);
+	return rc;
 }

@@ -3,7 +3,8 @@
 #ifndef K3_ENGINE_SWEEP_H
 #define K3_ENGINE_SWEEP_H
 
-#include "engine/file_feed.h"
+#include "engine/plan.h"
+#include "engine/weights.h"
 #include "model/layer.h"
 
 #include <k3/engine.h>
@@ -12,7 +13,8 @@ struct k3_engine {
 	const struct k3_index *ix;
 	const struct k3_config *config;
 	struct k3_team *team;
-	struct k3_file_feed *feed;
+	struct k3_weights *weights;
+	struct k3_budget budget;
 	uint64_t tile;			/* tokens; 0: by memory */
 	struct k3_layer_vectors vectors;
 	float **scratch;		/* one a worker, scratch_size floats each */

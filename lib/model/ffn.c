@@ -108,28 +108,8 @@ static void choose_rows(struct k3_worker *w, const struct k3_pass *p, uint32_t l
 	}
 }
 
-void k3_route_tile(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
-		   const struct k3_token *token, uint64_t first, uint64_t n)
-{
-	const struct k3_tile *t = p->tile;
-	const struct k3_routed *r = p->routed;
-
-	k3_product(w, p, K3_ROUTER, layer, 0, t->x.at, n, t->router.at);
-	k3_product(w, p, K3_LATENT_DOWN, layer, 0, t->x.at, n, r->z.at + first);
-	k3_product(w, p, K3_SHARED_GATE, layer, 0, t->x.at, n, t->gate.at);
-	k3_product(w, p, K3_SHARED_UP, layer, 0, t->x.at, n, t->up.at);
-	if (!k3_barrier(w))
-		return;
-	choose_rows(w, p, layer, token, first, n);
-	situ_rows(w, p, t->gate.at, t->up.at, n,
-		  (uint64_t)p->config->shared * p->config->expert_width);
-	if (!k3_barrier(w))
-		return;
-	k3_product(w, p, K3_SHARED_DOWN, layer, 0, t->gate.at, n, r->shared.at + first);
-}
-
-/* For each expert the list of its users, by counting; and sums at zero. */
-static void gather(const struct k3_pass *p, uint64_t n)
+/* For each expert the list of its users, by counting; and sums at zero.  The feed can begin. */
+static void gather(const struct k3_pass *p, uint32_t layer, uint64_t n)
 {
 	const struct k3_config *c = p->config;
 	struct k3_routed *r = p->routed;
@@ -149,8 +129,33 @@ static void gather(const struct k3_pass *p, uint64_t n)
 	}
 	memmove(r->first + 1, r->first, c->experts * sizeof *r->first);
 	r->first[0] = 0;
+	p->feed->ops->experts(p->feed, layer, r->first);
 	for (uint64_t t = 0; t < n; t++)
 		memset(r->acc.at[t], 0, r->acc.width * sizeof(float));
+}
+
+void k3_route_tile(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
+		   const struct k3_token *token, uint64_t first, uint64_t n, bool last)
+{
+	const struct k3_tile *t = p->tile;
+	const struct k3_routed *r = p->routed;
+
+	k3_product(w, p, K3_ROUTER, layer, 0, t->x.at, n, t->router.at);
+	if (!k3_barrier(w))
+		return;
+	choose_rows(w, p, layer, token, first, n);
+	k3_product(w, p, K3_LATENT_DOWN, layer, 0, t->x.at, n, r->z.at + first);
+	k3_product(w, p, K3_SHARED_GATE, layer, 0, t->x.at, n, t->gate.at);
+	k3_product(w, p, K3_SHARED_UP, layer, 0, t->x.at, n, t->up.at);
+	if (!k3_barrier(w))
+		return;
+	if (last && w->rank == 0)
+		gather(p, layer, first + n);
+	situ_rows(w, p, t->gate.at, t->up.at, n,
+		  (uint64_t)p->config->shared * p->config->expert_width);
+	if (!k3_barrier(w))
+		return;
+	k3_product(w, p, K3_SHARED_DOWN, layer, 0, t->gate.at, n, r->shared.at + first);
 }
 
 /* acc += weight * y, one fused step an element (N9) */
@@ -204,10 +209,6 @@ void k3_experts(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, ui
 	uint64_t half = 0, t;
 	uint32_t loop;
 
-	if (w->rank == 0)
-		gather(p, n);
-	if (!k3_barrier(w))
-		return;
 	for (uint32_t e = 0; e < p->config->experts; e++) {
 		if (r->first[e + 1] == r->first[e])
 			continue;

@@ -11,13 +11,15 @@ void k3_dense(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint
 /*
  * What a layer with experts does with a tile before any expert is known: shared
  * expert, latent and choice of the tokens first .. first + n - 1 of the sweep
- * into p->routed.  tile->x in.
+ * into p->routed.  tile->x in.  The router comes first and the tile that is the last tells the
+ * feed which experts there will be, while there are products left that need no expert.
  */
 void k3_route_tile(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
-		   const struct k3_token *token, uint64_t first, uint64_t n);
+		   const struct k3_token *token, uint64_t first, uint64_t n, bool last);
 
 /*
- * All routed experts over all n tokens of the sweep, each expert once, ascending.
+ * All routed experts over all n tokens of the sweep, each expert once, ascending; behind the
+ * last tile and a barrier.
  * Afterwards p->routed->shared holds the module's output: routed + shared.
  */
 void k3_experts(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint64_t n);

@@ -160,15 +160,19 @@ int k3_output_vectors(const struct k3_config *c, struct k3_feed *f, float *fold,
 	return rc ? rc : f->ops->vector(f, K3_FINAL_NORM, 0, norm, err);
 }
 
+struct part {
+	struct k3_rows *rows;
+	uint64_t width;
+};
+
+enum { TILE_PARTS = 15 };
+
 /* Which buffers share memory is not worth the trouble: a tile is small beside the states. */
-int k3_tile_new(const struct k3_config *c, uint64_t n, struct k3_tile *t, struct k3_err *err)
+static void tile_parts(const struct k3_config *c, struct k3_tile *t, struct part part[TILE_PARTS])
 {
 	uint64_t p = kda_width(c), g = (uint64_t)c->mla_heads * c->v_dim;
 	uint64_t q = (uint64_t)c->mla_heads * (c->nope + c->rope);
-	struct {
-		struct k3_rows *rows;
-		uint64_t width;
-	} all[] = {
+	const struct part all[TILE_PARTS] = {
 		{ &t->x, c->hidden }, { &t->y, c->hidden }, { &t->q, max(p, q) }, { &t->k, p },
 		{ &t->v, p }, { &t->g, max(p, g) }, { &t->z, p }, { &t->fa, c->kda_dim },
 		{ &t->beta, c->kda_heads }, { &t->qa, c->q_rank },
@@ -176,11 +180,64 @@ int k3_tile_new(const struct k3_config *c, uint64_t n, struct k3_tile *t, struct
 		{ &t->up, dense_or_shared(c) }, { &t->router, c->experts },
 		{ &t->latent_q, (uint64_t)c->mla_heads * c->kv_rank },
 	};
+
+	memcpy(part, all, sizeof all);
+}
+
+enum { ROUTED_PARTS = 5 };
+
+/* of h1 and h3 two rows for each of n tokens */
+static void routed_parts(const struct k3_config *c, struct k3_routed *r,
+			 struct part part[ROUTED_PARTS])
+{
+	const struct part all[ROUTED_PARTS] = {
+		{ &r->z, c->latent }, { &r->acc, c->latent }, { &r->shared, c->hidden },
+		{ &r->h1, c->expert_width }, { &r->h3, c->expert_width },
+	};
+
+	memcpy(part, all, sizeof all);
+}
+
+static uint64_t routed_rows(const struct k3_routed *r, const struct part *part, uint64_t n)
+{
+	return part->rows == &r->h1 || part->rows == &r->h3 ? 2 * n : n;
+}
+
+uint64_t k3_tile_bytes(const struct k3_config *c, uint64_t n)
+{
+	struct part part[TILE_PARTS];
+	struct k3_tile t;
+	uint64_t sum = 0;
+
+	tile_parts(c, &t, part);
+	for (int i = 0; i < TILE_PARTS; i++)
+		sum += k3_rows_bytes(n, part[i].width);
+	return sum;
+}
+
+uint64_t k3_routed_bytes(const struct k3_config *c, uint64_t n)
+{
+	struct part part[ROUTED_PARTS];
+	uint64_t users = n * c->chosen, sum = 0;
+	struct k3_routed r;
+
+	routed_parts(c, &r, part);
+	for (int i = 0; i < ROUTED_PARTS; i++)
+		sum += k3_rows_bytes(routed_rows(&r, &part[i], n), part[i].width);
+	return sum + users * (sizeof *r.expert + sizeof *r.weight + sizeof *r.user +
+			      sizeof *r.user_z) +
+	       ((uint64_t)c->experts + 1) * sizeof *r.first;
+}
+
+int k3_tile_new(const struct k3_config *c, uint64_t n, struct k3_tile *t, struct k3_err *err)
+{
+	struct part part[TILE_PARTS];
 	int rc = 0;
 
 	*t = (struct k3_tile){ 0 };
-	for (size_t i = 0; !rc && i < sizeof all / sizeof *all; i++)
-		rc = k3_rows_new(all[i].rows, n, all[i].width, err);
+	tile_parts(c, t, part);
+	for (int i = 0; !rc && i < TILE_PARTS; i++)
+		rc = k3_rows_new(part[i].rows, n, part[i].width, err);
 	if (rc)
 		k3_tile_free(t);
 	return rc;
@@ -198,19 +255,14 @@ void k3_tile_free(struct k3_tile *t)
 
 int k3_routed_new(const struct k3_config *c, uint64_t n, struct k3_routed *r, struct k3_err *err)
 {
+	struct part part[ROUTED_PARTS];
 	uint64_t users = n * c->chosen;
-	int rc;
+	int rc = 0;
 
 	*r = (struct k3_routed){ 0 };
-	rc = k3_rows_new(&r->z, n, c->latent, err);
-	if (!rc)
-		rc = k3_rows_new(&r->acc, n, c->latent, err);
-	if (!rc)
-		rc = k3_rows_new(&r->shared, n, c->hidden, err);
-	if (!rc)
-		rc = k3_rows_new(&r->h1, 2 * n, c->expert_width, err);
-	if (!rc)
-		rc = k3_rows_new(&r->h3, 2 * n, c->expert_width, err);
+	routed_parts(c, r, part);
+	for (int i = 0; !rc && i < ROUTED_PARTS; i++)
+		rc = k3_rows_new(part[i].rows, routed_rows(r, &part[i], n), part[i].width, err);
 	if (!rc) {
 		r->expert = k3_calloc(users, sizeof *r->expert);
 		r->weight = k3_calloc(users, sizeof *r->weight);

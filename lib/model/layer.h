@@ -25,4 +25,8 @@ K3_NODISCARD int k3_routed_new(const struct k3_config *c, uint64_t n, struct k3_
 			       struct k3_err *err);
 void k3_routed_free(struct k3_routed *r);
 
+/* The bytes that they take. */
+uint64_t k3_tile_bytes(const struct k3_config *c, uint64_t n);
+uint64_t k3_routed_bytes(const struct k3_config *c, uint64_t n);
+
 #endif

@@ -110,7 +110,7 @@ static void norm_and_append(struct k3_worker *w, const struct k3_pass *p,
 }
 
 /* A walk over the blocks of kv_b of one kind: part 0 the key rows of each head, 1 its value rows. */
-static void each_head(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint64_t part,
+static void each_head(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint32_t part,
 		      void (*fn)(const struct k3_pass *p, uint64_t head,
 				 const unsigned char *block, uint64_t n, float *scratch),
 		      uint64_t n)
@@ -120,13 +120,14 @@ static void each_head(struct k3_worker *w, const struct k3_pass *p, uint32_t lay
 	struct k3_err err;
 	uint32_t loop = k3_loop(w);
 	uint64_t h;
-	int rc = p->feed->ops->matrix(p->feed, K3_MLA_KVB, layer, 0, &m, &err);
+	int rc = p->feed->ops->matrix(p->feed, w->rank, K3_MLA_KVB, layer, part, &m, &err);
 
-	while (!rc && k3_loop_next(w, loop, p->config->mla_heads, &h)) {
-		rc = p->feed->ops->block(p->feed, w->rank, &m, 2 * h + part, &b, &err);
+	while (!rc && k3_loop_next(w, loop, m.blocks, &h)) {
+		rc = p->feed->ops->block(p->feed, w->rank, &m, h, &b, &err);
 		if (!rc)
 			fn(p, h, b.data, n, p->scratch[w->rank]);
 	}
+	p->feed->ops->release(p->feed, w->rank);
 	if (rc)
 		k3_worker_fail(w, rc, &err);
 }

@@ -25,6 +25,7 @@ struct k3_rows {
 
 K3_NODISCARD int k3_rows_new(struct k3_rows *r, uint64_t n, uint64_t width, struct k3_err *err);
 void k3_rows_free(struct k3_rows *r);
+uint64_t k3_rows_bytes(uint64_t n, uint64_t width);
 
 /* The tokens of one sequence in a tile. */
 struct k3_segment {

@@ -7,6 +7,8 @@ static void multiply(const struct k3_kernels *math, const struct k3_matrix *m,
 {
 	if (m->mxfp4)
 		math->rows_mxfp4(b->data, b->scale, b->rows, m->cols, (const float *const *)x, n, y);
+	else if (b->coded)
+		math->rows_coded(b->coded, 0, b->rows, (const float *const *)x, n, y);
 	else
 		math->rows_bf16(b->data, b->rows, m->cols, (const float *const *)x, n, y);
 }
@@ -47,7 +49,7 @@ static void combine(const struct k3_pass *p, const struct k3_matrix *m, const st
 
 /* Exactly one of y and c is there. */
 static void product(struct k3_worker *w, const struct k3_pass *p, enum k3_role role,
-		    uint32_t layer, uint32_t expert, float *const *x, uint64_t n,
+		    uint32_t layer, uint32_t part, float *const *x, uint64_t n,
 		    float *const *y, const struct k3_combine *c)
 {
 	struct k3_matrix m = { 0 };
@@ -55,7 +57,7 @@ static void product(struct k3_worker *w, const struct k3_pass *p, enum k3_role r
 	struct k3_err err;
 	uint32_t loop = k3_loop(w);
 	uint64_t i;
-	int rc = p->feed->ops->matrix(p->feed, role, layer, expert, &m, &err);
+	int rc = p->feed->ops->matrix(p->feed, w->rank, role, layer, part, &m, &err);
 
 	while (!rc && k3_loop_next(w, loop, m.blocks, &i)) {
 		rc = p->feed->ops->block(p->feed, w->rank, &m, i, &b, &err);
@@ -66,6 +68,7 @@ static void product(struct k3_worker *w, const struct k3_pass *p, enum k3_role r
 		else
 			combine(p, &m, &b, x, n, p->scratch[w->rank], c);
 	}
+	p->feed->ops->release(p->feed, w->rank);
 	if (rc)
 		k3_worker_fail(w, rc, &err);
 }

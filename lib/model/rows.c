@@ -30,3 +30,8 @@ void k3_rows_free(struct k3_rows *r)
 	free(r->data);
 	*r = (struct k3_rows){ 0 };
 }
+
+uint64_t k3_rows_bytes(uint64_t n, uint64_t width)
+{
+	return n * (width * sizeof(float) + sizeof(float *));
+}

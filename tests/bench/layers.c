@@ -43,8 +43,13 @@ static unsigned char *pool, *scales;
 
 /* ---- a feed of noise ---- */
 
-static int noise_matrix(struct k3_feed *f, enum k3_role role, uint32_t layer, uint32_t expert,
-			struct k3_matrix *m, struct k3_err *err)
+static uint64_t block_rows(const struct k3_matrix *m)
+{
+	return BLOCK / (m->mxfp4 ? m->cols / 2 : 2 * m->cols) / K3_ROWS_STEP * K3_ROWS_STEP;
+}
+
+static int noise_matrix(struct k3_feed *f, unsigned rank, enum k3_role role, uint32_t layer,
+			uint32_t part, struct k3_matrix *m, struct k3_err *err)
 {
 	const struct k3_config *c = &config;
 	uint64_t p = (uint64_t)c->kda_heads * c->kda_dim, s = (uint64_t)c->shared * c->expert_width;
@@ -68,32 +73,47 @@ static int noise_matrix(struct k3_feed *f, enum k3_role role, uint32_t layer, ui
 	};
 
 	(void)f;
+	(void)rank;
 	(void)err;
-	*m = (struct k3_matrix){ .role = role, .layer = layer, .expert = expert,
+	*m = (struct k3_matrix){ .role = role, .layer = layer, .part = part,
 				 .mxfp4 = role >= K3_W1, .rows = shape[role][0],
 				 .cols = shape[role][1] };
-	m->block_rows = BLOCK / (m->mxfp4 ? m->cols / 2 : 2 * m->cols) / K3_ROWS_STEP * K3_ROWS_STEP;
-	m->blocks = (m->rows + m->block_rows - 1) / m->block_rows;
+	m->blocks = (m->rows + block_rows(m) - 1) / block_rows(m);
 	if (role == K3_MLA_KVB)
-		m->blocks = 2 * (uint64_t)c->mla_heads;
+		m->blocks = c->mla_heads;
 	return 0;
 }
 
 static int noise_block(struct k3_feed *f, unsigned rank, const struct k3_matrix *m, uint64_t i,
 		       struct k3_block *b, struct k3_err *err)
 {
-	struct rng g = { m->role * 1000003u + m->layer * 10007u + m->expert * 101u + i };
+	struct rng g = { m->role * 1000003u + m->layer * 10007u + m->part * 101u + i };
 
 	(void)f;
 	(void)rank;
 	(void)err;
-	*b = (struct k3_block){ .row = i * m->block_rows };
-	b->rows = m->rows - b->row < m->block_rows ? m->rows - b->row : m->block_rows;
-	if (m->role == K3_MLA_KVB)
-		k3_kvb_block(&config, i, b);
+	*b = (struct k3_block){ .row = i * block_rows(m) };
+	b->rows = m->rows - b->row < block_rows(m) ? m->rows - b->row : block_rows(m);
+	if (m->role == K3_MLA_KVB) {
+		b->row = i * ((uint64_t)config.nope + config.v_dim) + (m->part ? config.nope : 0);
+		b->rows = m->part ? config.v_dim : config.nope;
+	}
 	b->data = pool + rng_u64(&g) % (POOL / BLOCK) * BLOCK;
 	b->scale = scales;
 	return 0;
+}
+
+static void noise_release(struct k3_feed *f, unsigned rank)
+{
+	(void)f;
+	(void)rank;
+}
+
+static void noise_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first)
+{
+	(void)f;
+	(void)layer;
+	(void)first;
 }
 
 static int noise_vector(struct k3_feed *f, enum k3_role role, uint32_t layer, float *out,
@@ -117,6 +137,7 @@ static int noise_vector(struct k3_feed *f, enum k3_role role, uint32_t layer, fl
 }
 
 static const struct k3_feed_ops ops = { .matrix = noise_matrix, .block = noise_block,
+					.release = noise_release, .experts = noise_experts,
 					.vector = noise_vector };
 
 /* ---- one layer ---- */
@@ -173,7 +194,7 @@ static void layer(struct k3_worker *w, void *arg)
 	if (!k3_config_is_moe(&config, b->layer)) {
 		k3_dense(w, p, b->layer, b->n);
 	} else {
-		k3_route_tile(w, p, b->layer, b->token, 0, b->n);
+		k3_route_tile(w, p, b->layer, b->token, 0, b->n, true);
 		if (!k3_barrier(w))
 			return;
 		k3_experts(w, p, b->layer, b->n);

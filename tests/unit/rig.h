@@ -53,21 +53,22 @@ static void need(int rc, const struct k3_err *err)
 	exit(1);
 }
 
-static int rig_matrix(struct k3_feed *f, enum k3_role role, uint32_t layer, uint32_t expert,
-		      struct k3_matrix *m, struct k3_err *err)
+static int rig_matrix(struct k3_feed *f, unsigned rank, enum k3_role role, uint32_t layer,
+		      uint32_t part, struct k3_matrix *m, struct k3_err *err)
 {
 	struct rig *r = (struct rig *)f;
+	struct k3_tensor t;
 
 	(void)err;
-	*m = (struct k3_matrix){ .role = role, .layer = layer, .expert = expert,
+	(void)rank;
+	*m = (struct k3_matrix){ .role = role, .layer = layer, .part = part,
 				 .mxfp4 = role >= K3_W1 };
-	k3_role_describe(&r->config, role, layer, expert, &m->tensor);
-	m->rows = m->tensor.rows;
-	m->cols = m->mxfp4 ? 2 * m->tensor.cols : m->tensor.cols;
-	m->block_rows = r->block_rows;
-	m->blocks = (m->rows + m->block_rows - 1) / m->block_rows;
+	k3_role_describe(&r->config, role, layer, 0, &t);
+	m->rows = t.rows;
+	m->cols = m->mxfp4 ? 2 * t.cols : t.cols;
+	m->blocks = (m->rows + r->block_rows - 1) / r->block_rows;
 	if (role == K3_MLA_KVB)
-		m->blocks = 2 * (uint64_t)r->config.mla_heads;
+		m->blocks = r->config.mla_heads;
 	return 0;
 }
 
@@ -75,20 +76,37 @@ static int rig_block(struct k3_feed *f, unsigned rank, const struct k3_matrix *m
 		     struct k3_block *b, struct k3_err *err)
 {
 	struct rig *r = (struct rig *)f;
-	uint64_t width = m->tensor.cols * (m->mxfp4 ? 1 : 2);
+	uint64_t width = m->mxfp4 ? m->cols / 2 : 2 * m->cols;
+	uint64_t expert = m->mxfp4 ? m->part : 0;
 
 	(void)rank;
 	if (atomic_fetch_sub(&r->fail_after, 1) == 0)
 		return k3_fail(err, K3_EIO, "the disk is gone");
-	*b = (struct k3_block){ .row = i * m->block_rows };
-	b->rows = m->rows - b->row < m->block_rows ? m->rows - b->row : m->block_rows;
-	if (m->role == K3_MLA_KVB)
-		k3_kvb_block(&r->config, i, b);
-	b->data = r->data[m->role] + m->expert * r->bytes[m->role] + b->row * width;
+	*b = (struct k3_block){ .row = i * r->block_rows };
+	b->rows = m->rows - b->row < r->block_rows ? m->rows - b->row : r->block_rows;
+	if (m->role == K3_MLA_KVB) {
+		b->row = i * ((uint64_t)r->config.nope + r->config.v_dim) +
+			 (m->part ? r->config.nope : 0);
+		b->rows = m->part ? r->config.v_dim : r->config.nope;
+	}
+	b->data = r->data[m->role] + expert * r->bytes[m->role] + b->row * width;
 	if (m->mxfp4)
-		b->scale = r->data[m->role + 1] + m->expert * r->bytes[m->role + 1] +
+		b->scale = r->data[m->role + 1] + expert * r->bytes[m->role + 1] +
 			   b->row * m->cols / 32;
 	return 0;
+}
+
+static void rig_release(struct k3_feed *f, unsigned rank)
+{
+	(void)f;
+	(void)rank;
+}
+
+static void rig_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first)
+{
+	(void)f;
+	(void)layer;
+	(void)first;
 }
 
 /* The value number i of a tensor of the trunk. */
@@ -122,6 +140,7 @@ static int rig_vector(struct k3_feed *f, enum k3_role role, uint32_t layer, floa
 }
 
 static const struct k3_feed_ops rig_ops = { .matrix = rig_matrix, .block = rig_block,
+					    .release = rig_release, .experts = rig_experts,
 					    .vector = rig_vector };
 
 /* Writes value number i, cut to bf16 where the tensor is bf16. */

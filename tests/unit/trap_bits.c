@@ -23,7 +23,7 @@ static float *want;			/* the logits of all ids of the prompt, in one piece */
 
 static struct k3_engine *engine_of(unsigned threads, uint64_t block_rows, uint64_t tile)
 {
-	struct k3_engine_options o = { threads, block_rows, tile };
+	struct k3_engine_options o = { .threads = threads, .block_rows = block_rows, .tile = tile };
 	struct k3_engine *e;
 
 	need(k3_engine_new(model.ix, &o, &e, &err), &err);

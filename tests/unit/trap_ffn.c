@@ -184,7 +184,7 @@ static void choose_bits(void)
 static void module(struct k3_worker *w, struct rig *rig, const struct k3_segment *s, uint64_t n)
 {
 	(void)s;
-	k3_route_tile(w, &rig->pass, 0, rig->token, 0, n);
+	k3_route_tile(w, &rig->pass, 0, rig->token, 0, n, true);
 	if (!k3_barrier(w))
 		return;
 	k3_experts(w, &rig->pass, 0, n);

@@ -20,19 +20,84 @@
 extern "C" {
 #endif
 
+/* How to read a disk; what is 0 is what was best where it was tried. */
+struct k3_disk_use {
+	uint64_t ring;		/* bytes of memory that reads go to */
+	uint64_t request;	/* bytes of a read */
+	uint64_t depth;		/* reads at a time */
+	double rate;		/* bytes a second, for the plan; 0: not known */
+};
+
+/*
+ * Reads them from a file like 'k3-stat disk -j' writes: a JSON object of which "ring",
+ * "request", "depth" and "rate" count, each of which may be missing.  Errors: K3_EDATA, K3_EIO.
+ */
+K3_API K3_NODISCARD int k3_disk_use_read(const char *path, struct k3_disk_use *out,
+					 struct k3_err *err);
+
 struct k3_engine_options {
 	unsigned threads;	/* 0: as many as there are processors */
-	uint64_t block_rows;	/* rows of a block of weights; 0: chosen by size */
+	uint64_t block_rows;	/* rows of a block of weights without a trunk file; 0: chosen by size */
 	uint64_t tile;		/* tokens that the dense part takes at a time; 0: by memory */
+	/* The trunk file; NULL: model.k3t in the model's directory if it is there, "": none. */
+	const char *trunk;
+	uint64_t memory;	/* bytes that the process may have resident; 0: most of what is free */
+	struct k3_disk_use disk;
+	/* What the engine is for: the smallest memory is reckoned for one token in each sequence. */
+	uint32_t first, last;	/* layers; last 0: all behind the first */
+	uint64_t sequences;
+	bool passing;		/* states that keep nothing */
 };
+
+/* Where memory goes, and what a token costs; all in bytes. */
+struct k3_plan {
+	uint64_t memory, floor;		/* what there is, and the least that would do */
+	/* parts; their sum is at most memory */
+	uint64_t process;		/* the program itself, its libraries and stacks */
+	uint64_t index;			/* the index, and what is known of the trunk file */
+	uint64_t states;
+	uint64_t activations;		/* of a sweep, and its logits */
+	uint64_t ring;
+	uint64_t pinned;		/* of trunk and head */
+	uint64_t cached;		/* of experts */
+	/* the model */
+	bool coded;			/* there is a trunk file */
+	uint64_t trunk_bytes;		/* trunk and head on the disk */
+	uint64_t expert_bytes;		/* the experts of one token */
+	uint32_t sections;		/* layers, and the head */
+	/* of one token of one sequence, from the disk */
+	uint64_t token_bytes;
+	double token_seconds;		/* 0 if the disk's rate is not known */
+};
+
+/*
+ * Reckons what k3_engine_new would do with these options; nothing is allocated for it.  Errors:
+ * K3_ENOMEM names the floor if there is less memory than that, or what limits it if
+ * there is less than was asked for; those of the trunk file.
+ */
+K3_API K3_NODISCARD int k3_plan_make(const struct k3_index *ix,
+				     const struct k3_engine_options *options,
+				     struct k3_plan *out, struct k3_err *err);
 
 struct k3_engine;
 
-/* The index must outlive the engine. */
+/* The index must outlive the engine.  Errors: those of k3_plan_make. */
 K3_API K3_NODISCARD int k3_engine_new(const struct k3_index *ix,
 				      const struct k3_engine_options *options,
 				      struct k3_engine **out, struct k3_err *err);
 K3_API void k3_engine_free(struct k3_engine *e);
+
+/* Sums over all that the engine has done. */
+struct k3_engine_counts {
+	uint64_t trunk_bytes, expert_bytes;	/* of weights used, those that were read .. */
+	uint64_t trunk_kept, expert_kept;	/* .. and those that were in memory */
+	uint64_t disk_bytes;			/* of all reads: more, as these are aligned */
+	double waited;				/* seconds of a thread, on average, for the disk */
+};
+K3_API void k3_engine_count(const struct k3_engine *e, struct k3_engine_counts *out);
+
+/* The path of a file of which direct reads were refused, which costs speed; once, then NULL. */
+K3_API const char *k3_engine_refused(struct k3_engine *e);
 
 /* One line of a round: the new tokens of one sequence. */
 struct k3_line {
@@ -61,7 +126,9 @@ struct k3_layer_report {
 	bool moe;
 	uint64_t tokens;
 	double seconds;
-	uint64_t trunk_bytes, expert_bytes;	/* read from the disk or its cache */
+	double waited;				/* seconds of a thread, on average, for the disk */
+	uint64_t trunk_bytes, expert_bytes;	/* used that were read .. */
+	uint64_t trunk_kept, expert_kept;	/* .. and that were in memory */
 	uint32_t experts;			/* different ones that were read */
 	/* of each token, in the order of lines: its name, and its experts, ascending */
 	const uint32_t *sequence;
@@ -90,7 +157,7 @@ struct k3_sweep;
  * Takes lines into a sweep over layers first .. last - 1: embeds ids, or takes
  * over residual streams.  The lines' tokens are copied, their states borrowed until k3_sweep_free.
  * Begins a pass in each state that gets tokens.  Errors: K3_EDATA names an id or
- * a stream that does not fit.
+ * a stream that does not fit; K3_ENOMEM if the engine's memory is too small for that many.
  */
 K3_API K3_NODISCARD int k3_sweep_new(struct k3_engine *e, uint32_t first, uint32_t last,
 				     const struct k3_line *line, uint32_t lines,

@@ -18,6 +18,7 @@
 
 #include <k3/config.h>
 #include <k3/err.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -89,6 +90,14 @@ K3_API uint64_t k3_state_position(const struct k3_state *s);
 K3_API uint64_t k3_state_pending(const struct k3_state *s);
 /* The next layer of the pass in progress; the end of the range if there is none. */
 K3_API uint32_t k3_state_layer(const struct k3_state *s);
+
+/*
+ * Bytes of memory that a state of a sequence of so many positions takes when all its layers have
+ * been asked for; and that s takes, in the end, with n more ids.
+ */
+K3_API uint64_t k3_state_memory_of(const struct k3_state_spec *spec, bool passing,
+				   uint64_t positions);
+K3_API uint64_t k3_state_memory(const struct k3_state *s, uint64_t n);
 
 /*
  * The stored residual stream: of the ids of the pass in progress, else of the

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan.c - the split of memory: what must be there, then pinned trunk and head, then experts.
+ *
+ * A pinned byte of the trunk saves a byte a token.  A cached byte of an expert saves at most
+ * half of that, for what a token chooses is mostly new; so it comes last.
+ */
+#include "engine/plan.h"
+#include "data/index.h"
+#include "engine/expert_cache.h"
+#include "engine/source.h"
+#include "model/layer.h"
+#include "sys/memory.h"
+
+#include <k3/buf.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MB (1ull << 20)
+
+/* What was best on a disk of 3 GB/s: a ring that a processor's cache can hold, few and large reads. */
+enum { RING = 14 << 20, REQUEST = 1 << 20, DEPTH = 4 };
+
+/*
+ * Beside what is counted one by one: code, libraries, the heap's small and unused parts, queues,
+ * lines of ids; and of each thread its stack.
+ */
+enum { PROCESS = 8 << 20, STACK = 96 << 10 };
+
+/* Of memory that is free this much is left to others, and at least so much. */
+enum { LEAVE_PART = 8 };
+#define LEAVE_LEAST (256 * MB)
+
+/* Logits of many rows are made in groups of this part of the memory, and at most of LOGITS bytes. */
+enum { LOGITS_PART = 64 };
+#define LOGITS (64 * MB)
+
+/* Positions that a sequence is planned for: more take what pins had. */
+enum { POSITIONS = K3_PAGE };
+
+/* Bytes of a token in a sweep beside its vectors: its names, its row's place. */
+enum { TOKEN = 64, LINE = 256 };
+
+static unsigned processors(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 1 ? 1 : (unsigned)n;
+}
+
+static uint64_t max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads, uint64_t logits,
+			const struct k3_sweep_size *s)
+{
+	uint64_t positions = max(s->positions, c->layers + 2);
+	uint64_t sum = k3_rows_bytes(s->tokens, s->width) * (s->streams ? 2 : 1);
+
+	sum += s->tokens * TOKEN + s->lines * LINE;
+	sum += k3_tile_bytes(c, s->tile) + k3_routed_bytes(c, s->tokens);
+	sum += threads * k3_scratch_size(c, positions) * sizeof(float);
+	return sum + max(logits, k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden));
+}
+
+/* ---- the trunk file ---- */
+
+static int open_trunk(const struct k3_index *ix, const char *path, struct k3_trunk **out,
+		      struct k3_err *err)
+{
+	char *name;
+	int rc;
+
+	*out = NULL;
+	if (path)
+		return *path ? k3_trunk_open(path, ix, out, err) : 0;
+	rc = k3_trunk_beside(ix, &name, err);
+	if (!rc && !access(name, F_OK))
+		rc = k3_trunk_open(name, ix, out, err);
+	free(name);
+	return rc;
+}
+
+/* Blocks of all sections; of those that will be used, the bytes on the disk. */
+static void trunk_size(const struct k3_config *c, const struct k3_engine_options *o,
+		       const struct k3_trunk *trunk, struct k3_plan *p, uint64_t *blocks)
+{
+	struct k3_order order;
+
+	*blocks = 0;
+	for (uint32_t i = 0; i <= c->layers; i++) {
+		k3_order_init(c, i, trunk ? 0 : o->block_rows, &order);
+		*blocks += order.blocks;
+		if (i < c->layers ? i < o->first || i >= o->last : o->last < c->layers)
+			continue;
+		p->sections++;
+		p->trunk_bytes += k3_section_bytes(c, trunk, i);
+		if (order.experts_at < order.uses)
+			p->expert_bytes += c->chosen * k3_expert_bytes(c);
+	}
+}
+
+/* ---- the parts ---- */
+
+static void fill_disk(const struct k3_engine_options *o, struct k3_budget *b)
+{
+	b->weights = (struct k3_weights_options){
+		.workers = b->threads, .block_rows = o->block_rows,
+		.ring = o->disk.ring ? k3_direct_up(o->disk.ring) : RING,
+		.request = o->disk.request ? k3_direct_up(o->disk.request) : REQUEST,
+		.depth = o->disk.depth ? (unsigned)o->disk.depth : DEPTH,
+	};
+}
+
+static uint64_t index_bytes(const struct k3_index *ix, uint64_t blocks)
+{
+	/* a directory entry of 16 bytes, a pin's place of 16, and the trunk file's head */
+	return ix->length + 32 * blocks + MB / 4;
+}
+
+static uint64_t states_bytes(const struct k3_index *ix, const struct k3_engine_options *o)
+{
+	struct k3_state_spec spec = { k3_index_config(ix), k3_index_fingerprint(ix), o->first,
+				      o->last };
+
+	return o->sequences * k3_state_memory_of(&spec, o->passing, POSITIONS);
+}
+
+/* One token in each sequence. */
+static uint64_t least_sweep(const struct k3_config *c, const struct k3_engine_options *o,
+			    unsigned threads, uint64_t logits)
+{
+	struct k3_sweep_size s = {
+		.tokens = o->sequences, .tile = o->sequences, .lines = o->sequences,
+		.positions = POSITIONS, .streams = o->first > 0,
+		.width = k3_config_sources(c, o->last) * (uint64_t)c->hidden,
+	};
+
+	return k3_sweep_bytes(c, threads, logits, &s);
+}
+
+/* What there may be: --mem, or most of what is free. */
+static int choose_memory(const struct k3_engine_options *o, uint64_t *out, struct k3_err *err)
+{
+	struct k3_memory m;
+	int rc = k3_memory_read(&m, err);
+
+	if (rc)
+		return rc;
+	if (o->memory > m.most)
+		return k3_fail(err, K3_ENOMEM, "%" PRIu64 " bytes of memory are more than %s has, "
+			       "which are %" PRIu64, o->memory, m.limit, m.most);
+	*out = o->memory;
+	if (!o->memory) {
+		uint64_t leave = max(m.available / LEAVE_PART, LEAVE_LEAST);
+
+		*out = m.available > 2 * leave ? m.available - leave : m.available / 2;
+	}
+	return 0;
+}
+
+/* Pins, then whole places in the expert cache. */
+static void spend(const struct k3_config *c, struct k3_plan *p, uint64_t blocks)
+{
+	uint64_t left = p->memory - p->floor, unit = k3_expert_cache_unit(c);
+	uint64_t all = p->trunk_bytes + blocks * 64, places;
+
+	p->pinned = min(left, p->trunk_bytes);
+	if (left > all && unit) {
+		places = min((left - all) / unit, c->experts);
+		p->cached = places * unit;
+	}
+}
+
+/* What a token still reads, and how long that takes. */
+static void cost(const struct k3_config *c, struct k3_plan *p, double rate)
+{
+	uint64_t unit = k3_expert_cache_unit(c), places = unit ? p->cached / unit : 0;
+	double missed = c->experts ? 1 - (double)places / c->experts : 0;
+
+	p->token_bytes = p->trunk_bytes - p->pinned + (uint64_t)((double)p->expert_bytes * missed);
+	p->token_seconds = rate > 0 ? (double)p->token_bytes / rate : 0;
+}
+
+int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *given,
+		   struct k3_budget *b, struct k3_trunk **trunk, struct k3_err *err)
+{
+	const struct k3_config *c = k3_index_config(ix);
+	struct k3_engine_options filled = *given, *o = &filled;
+	struct k3_plan *p = &b->plan;
+	uint64_t blocks;
+	int rc;
+
+	*b = (struct k3_budget){ .threads = o->threads ? o->threads : processors() };
+	if (!o->last)
+		o->last = c->layers;
+	fill_disk(o, b);
+	rc = open_trunk(ix, o->trunk, trunk, err);
+	if (!rc)
+		rc = choose_memory(o, &p->memory, err);
+	if (rc)
+		return rc;
+	p->coded = *trunk;
+	trunk_size(c, o, *trunk, p, &blocks);
+	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth) * STACK;
+	p->index = index_bytes(ix, blocks);
+	p->ring = k3_weights_ring(c, &b->weights);
+	p->states = states_bytes(ix, o);
+	b->logits = min(p->memory / LOGITS_PART, LOGITS);
+	b->fixed = p->process + p->index + p->ring;
+	p->activations = least_sweep(c, o, b->threads, 0);
+	p->floor = b->fixed + p->states + p->activations;
+	if (p->memory < p->floor)
+		rc = k3_fail(err, K3_ENOMEM, "%" PRIu64 " bytes of memory are too few: it takes at "
+			     "least %" PRIu64, p->memory, p->floor);
+	if (rc)
+		return rc;
+	spend(c, p, blocks);
+	cost(c, p, o->disk.rate);
+	b->weights.memory = p->memory - b->fixed;
+	b->weights.trunk_bytes = p->trunk_bytes;
+	return 0;
+}
+
+int k3_plan_make(const struct k3_index *ix, const struct k3_engine_options *o, struct k3_plan *out,
+		 struct k3_err *err)
+{
+	struct k3_trunk *trunk = NULL;
+	struct k3_budget b;
+	int rc = k3_budget_make(ix, o, &b, &trunk, err);
+
+	*out = b.plan;
+	k3_trunk_close(trunk);
+	return rc;
+}

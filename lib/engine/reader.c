@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reader.c - a queue of entries in the order of use, and a ring that their bytes lie in.
+ *
+ * One lock guards it all.  Requests are put together one at a time, so entries, requests and ring
+ * advance in the same order; they are given back in that order too.  Whoever holds an entry
+ * gives it back without waiting for a later one, so the oldest bytes of the ring always
+ * become free.
+ */
+#include "engine/reader.h"
+
+#include <k3/buf.h>
+
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Entries and requests in the queue.  STACK: a reader's thread calls little but pread. */
+enum { QUEUE = 1024, REQUESTS = 256, STACK = 128 << 10 };
+
+enum state { FREE, READING, HERE, BROKEN };
+
+struct slot {
+	enum state state;
+	uint32_t users;			/* that have not yet given it back */
+	int request;			/* that it came by; -1 if it was in memory */
+	struct k3_entry entry;
+};
+
+struct request {
+	struct k3_direct *file;
+	uint64_t offset, size, need;	/* the first need of size bytes must be there */
+	uint64_t first;			/* number of its first entry .. */
+	uint32_t entries, users;	/* .. of so many, of which users are in use */
+	unsigned char *data;
+	uint64_t end;			/* of its bytes in the ring, counted through all rounds */
+	bool reading;
+};
+
+struct k3_reader {
+	struct k3_source *source;
+	struct k3_reader_options o;
+	unsigned char *ring;
+	pthread_t *thread;
+	unsigned threads;		/* that were started */
+
+	pthread_mutex_t lock;
+	pthread_cond_t ready;		/* for users: an entry has come */
+	pthread_cond_t work;		/* for readers: a request may be put together */
+	pthread_cond_t room;		/* for the one that does: there is room, or more is known */
+	pthread_cond_t quiet;		/* the last read has ended */
+	bool quit, active, ended;
+	bool building;			/* a thread puts a request together */
+	unsigned reading;		/* requests on their way */
+	int status;			/* of the first read that failed */
+	struct k3_err err;
+
+	struct k3_walk walk;
+	struct k3_step step;		/* whose entry number at is the next one */
+	uint64_t at;
+	bool looked;			/* next is filled in */
+	struct k3_entry next;
+	struct k3_place place;
+
+	struct slot slot[QUEUE];
+	uint64_t published, released;	/* numbers of entries */
+	struct request request[REQUESTS];
+	uint64_t asked, returned;	/* numbers of requests */
+	uint64_t head, tail;		/* of the ring, counted through all rounds */
+
+	uint64_t bytes;
+	uint64_t waited;		/* nanoseconds */
+};
+
+uint64_t k3_reader_ring(uint64_t request, uint64_t entry, uint64_t held)
+{
+	/* what is held, two requests behind it, and what is lost where the ring ends */
+	uint64_t largest = k3_direct_up(request > entry ? request : entry) + 2 * K3_DIRECT;
+
+	return k3_direct_up(held) + 4 * largest;
+}
+
+/* ---- the ring ---- */
+
+static void give_back(struct k3_reader *r)
+{
+	while (r->returned < r->asked) {
+		struct request *q = &r->request[r->returned % REQUESTS];
+
+		if (q->users || q->reading)
+			break;
+		r->tail = q->end;
+		r->returned++;
+	}
+	if (r->returned == r->asked)
+		r->tail = r->head;
+}
+
+/* Room for size bytes in one piece, or NULL. */
+static unsigned char *take(struct k3_reader *r, uint64_t size)
+{
+	uint64_t at = r->head % r->o.ring, begin = r->head;
+
+	if (at + size > r->o.ring)
+		begin += r->o.ring - at;
+	if (begin + size - r->tail > r->o.ring || r->asked - r->returned == REQUESTS)
+		return NULL;
+	r->head = begin + size;
+	return r->ring + begin % r->o.ring;
+}
+
+/* ---- putting requests together ---- */
+
+/* Looks at the next entry; K3_WALK_UNKNOWN and _END tell that there is none. */
+static enum k3_walked look(struct k3_reader *r)
+{
+	enum k3_walked found = K3_WALK_STEP;
+
+	if (r->looked)
+		return found;
+	if (r->at == r->step.entries) {
+		found = k3_walk_next(&r->walk, &r->step);
+		if (found != K3_WALK_STEP)
+			return found;
+		r->at = 0;
+	}
+	r->next = (struct k3_entry){ 0 };
+	r->status = k3_source_place(r->source, &r->step, r->at, &r->place, &r->err);
+	if (r->status)
+		return K3_WALK_END;
+	r->next.bytes = r->place.bytes;
+	r->next.data = r->o.find(r->o.ctx, &r->step, r->at, r->next.bytes, &r->next.keep);
+	r->next.read = !r->next.data;
+	r->looked = true;
+	return found;
+}
+
+/* Puts the entry that was looked at into the queue. */
+static void enqueue(struct k3_reader *r, uint64_t number, enum state state, int request)
+{
+	bool scales = !r->step.use && r->at == 0;
+
+	r->slot[number % QUEUE] = (struct slot){
+		.state = state, .users = scales ? (uint32_t)r->step.entries - 1 : 1,
+		.request = request, .entry = r->next,
+	};
+	r->looked = false;
+	r->at++;
+}
+
+/* Does the entry that was looked at continue a request that is not empty? */
+static bool continues(const struct k3_reader *r, const struct request *q)
+{
+	uint64_t end = q->offset + q->need, to = k3_direct_up(r->place.offset + r->place.bytes);
+
+	return r->place.file == q->file && r->place.offset >= end &&
+	       r->place.offset - end < K3_DIRECT && to - q->offset <= r->o.request;
+}
+
+/* Adds it; entries keep their offset in the file until it is known where the request goes. */
+static void extend(struct k3_reader *r, struct request *q, uint64_t number, int index)
+{
+	uint64_t end = r->place.offset + r->place.bytes;
+
+	if (!q->entries) {
+		q->file = r->place.file;
+		q->offset = k3_direct_down(r->place.offset);
+		q->first = number;
+	}
+	q->need = end - q->offset;
+	q->size = k3_direct_up(end) - q->offset;
+	r->next.data = (const unsigned char *)(uintptr_t)(r->place.offset - q->offset);
+	enqueue(r, number, READING, index);
+	q->entries++;
+}
+
+/*
+ * Fills q with entries from number published on, which become visible with it.  False if there
+ * is nothing to read for now; entries that are in memory go into the queue at once.
+ */
+static bool gather(struct k3_reader *r, struct request *q, int index)
+{
+	for (;;) {
+		uint64_t number = r->published + q->entries;
+
+		if (look(r) != K3_WALK_STEP || number - r->released == QUEUE)
+			return q->entries;
+		if (r->next.read && q->entries && !continues(r, q))
+			return true;
+		if (r->next.read) {
+			extend(r, q, number, index);
+			continue;
+		}
+		if (q->entries)
+			return true;
+		enqueue(r, number, HERE, -1);
+		r->published++;
+		pthread_cond_broadcast(&r->ready);
+	}
+}
+
+static bool stopped(const struct k3_reader *r)
+{
+	return !r->active || r->status;
+}
+
+/* The next request, waiting until there is one; NULL when there is none any more. */
+static struct request *build(struct k3_reader *r)
+{
+	int index = (int)(r->asked % REQUESTS);
+	struct request q = { 0 }, *out = &r->request[index];
+
+	while (!stopped(r) && !gather(r, &q, index)) {
+		if (stopped(r) || look(r) == K3_WALK_END) {
+			r->ended = true;
+			pthread_cond_broadcast(&r->ready);
+			return NULL;
+		}
+		pthread_cond_wait(&r->room, &r->lock);
+	}
+	while (!stopped(r) && !(q.data = take(r, q.size)))
+		pthread_cond_wait(&r->room, &r->lock);
+	if (stopped(r))
+		return NULL;
+	for (uint64_t i = 0; i < q.entries; i++) {
+		struct k3_entry *e = &r->slot[(q.first + i) % QUEUE].entry;
+
+		e->data = q.data + (uintptr_t)e->data;
+	}
+	q.users = q.entries;
+	q.end = r->head;
+	q.reading = true;
+	*out = q;
+	r->asked++;
+	r->published += q.entries;
+	return out;
+}
+
+/* ---- reading ---- */
+
+static void arrive(struct k3_reader *r, struct request *q, int rc, const struct k3_err *err)
+{
+	q->reading = false;
+	r->reading--;
+	r->bytes += rc ? 0 : q->size;
+	for (uint64_t i = 0; i < q->entries; i++)
+		r->slot[(q->first + i) % QUEUE].state = rc ? BROKEN : HERE;
+	if (rc && !r->status) {
+		r->status = rc;
+		r->err = *err;
+	}
+	pthread_cond_broadcast(&r->ready);
+	if (!r->reading)
+		pthread_cond_broadcast(&r->quiet);
+}
+
+static void *read_requests(void *arg)
+{
+	struct k3_reader *r = arg;
+	struct request *q;
+	struct k3_err err;
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	for (;;) {
+		while (!r->quit && (!r->active || r->building || r->ended || r->status))
+			pthread_cond_wait(&r->work, &r->lock);
+		if (r->quit)
+			break;
+		r->building = true;
+		q = build(r);
+		r->building = false;
+		if (!q) {
+			pthread_cond_broadcast(&r->ready);
+			pthread_cond_broadcast(&r->quiet);
+			continue;
+		}
+		r->reading++;
+		pthread_cond_signal(&r->work);
+		pthread_mutex_unlock(&r->lock);
+		rc = k3_direct_read(q->file, q->data, q->size, q->offset, q->need, &err);
+		pthread_mutex_lock(&r->lock);
+		arrive(r, q, rc, &err);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+/* ---- making one ---- */
+
+static int start(struct k3_reader *r, struct k3_err *err)
+{
+	pthread_attr_t attr;
+	int e = pthread_attr_init(&attr);
+
+	if (!e)
+		e = pthread_attr_setstacksize(&attr, PTHREAD_STACK_MIN > STACK ? PTHREAD_STACK_MIN
+									       : STACK);
+	while (!e && r->threads < r->o.depth) {
+		e = pthread_create(&r->thread[r->threads], &attr, read_requests, r);
+		r->threads += !e;
+	}
+	pthread_attr_destroy(&attr);
+	return e ? k3_fail(err, K3_EIO, "cannot start a thread that reads: %s", strerror(e)) : 0;
+}
+
+int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
+		  struct k3_reader **out, struct k3_err *err)
+{
+	struct k3_reader *r = calloc(1, sizeof *r);
+	int rc;
+
+	*out = NULL;
+	if (!r)
+		return k3_fail_nomem(err);
+	r->source = source;
+	r->o = *o;
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->ready, NULL);
+	pthread_cond_init(&r->work, NULL);
+	pthread_cond_init(&r->room, NULL);
+	pthread_cond_init(&r->quiet, NULL);
+	r->ring = k3_huge_new(o->ring);
+	r->thread = k3_calloc(o->depth, sizeof *r->thread);
+	rc = r->ring && r->thread ? start(r, err) : k3_fail_nomem(err);
+	if (rc)
+		k3_reader_free(r);
+	else
+		*out = r;
+	return rc;
+}
+
+void k3_reader_free(struct k3_reader *r)
+{
+	if (!r)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->quit = true;
+	r->active = false;
+	pthread_cond_broadcast(&r->work);
+	pthread_cond_broadcast(&r->room);
+	pthread_mutex_unlock(&r->lock);
+	for (unsigned i = 0; i < r->threads; i++)
+		pthread_join(r->thread[i], NULL);
+	k3_huge_free(r->ring, r->o.ring);
+	pthread_cond_destroy(&r->quiet);
+	pthread_cond_destroy(&r->room);
+	pthread_cond_destroy(&r->work);
+	pthread_cond_destroy(&r->ready);
+	pthread_mutex_destroy(&r->lock);
+	free(r->thread);
+	free(r);
+}
+
+void k3_reader_begin(struct k3_reader *r, const struct k3_route *route)
+{
+	pthread_mutex_lock(&r->lock);
+	k3_walk_begin(&r->walk, route);
+	r->step = (struct k3_step){ 0 };
+	r->at = r->published = r->released = r->asked = r->returned = r->head = r->tail = 0;
+	r->looked = r->ended = false;
+	r->status = 0;
+	r->active = true;
+	pthread_cond_broadcast(&r->work);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void k3_reader_end(struct k3_reader *r)
+{
+	pthread_mutex_lock(&r->lock);
+	r->active = false;
+	pthread_cond_broadcast(&r->room);
+	while (r->reading || r->building)
+		pthread_cond_wait(&r->quiet, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void k3_reader_lock(struct k3_reader *r)
+{
+	pthread_mutex_lock(&r->lock);
+}
+
+void k3_reader_unlock(struct k3_reader *r)
+{
+	pthread_mutex_unlock(&r->lock);
+}
+
+void k3_reader_known(struct k3_reader *r)
+{
+	pthread_cond_broadcast(&r->room);
+}
+
+/* ---- for users ---- */
+
+static uint64_t nanoseconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* 1 if entry n is here, 0 if it may still come, or a failure. */
+static int arrived(struct k3_reader *r, uint64_t n, struct k3_err *err)
+{
+	const struct slot *s = &r->slot[n % QUEUE];
+
+	if (n < r->published && s->state == HERE)
+		return 1;
+	if (n < r->published && s->state == READING)
+		return 0;
+	if (r->status) {
+		*err = r->err;
+		return r->status;
+	}
+	if (r->ended)
+		return k3_fail(err, K3_EARG, "block %" PRIu64 " was asked for, which is not on the way",
+			       n);
+	return 0;
+}
+
+int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct k3_err *err)
+{
+	uint64_t since = 0;
+	int rc;
+
+	pthread_mutex_lock(&r->lock);
+	while (!(rc = arrived(r, n, err))) {
+		since = since ? since : nanoseconds();
+		pthread_cond_wait(&r->ready, &r->lock);
+	}
+	if (since)
+		r->waited += nanoseconds() - since;
+	if (rc > 0)
+		*out = r->slot[n % QUEUE].entry;
+	pthread_mutex_unlock(&r->lock);
+	return rc > 0 ? 0 : rc;
+}
+
+void k3_reader_release(struct k3_reader *r, uint64_t n)
+{
+	struct slot *s = &r->slot[n % QUEUE];
+	uint64_t tail;
+
+	pthread_mutex_lock(&r->lock);
+	tail = r->tail;
+	if (!--s->users) {
+		s->state = FREE;
+		if (s->request >= 0)
+			r->request[s->request].users--;
+	}
+	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
+		r->released++;
+	give_back(r);
+	/* nobody is woken for a few entries: that would cost more than they do */
+	if (r->tail != tail || r->published - r->released < QUEUE / 2)
+		pthread_cond_signal(&r->room);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void k3_reader_count(struct k3_reader *r, struct k3_reader_counts *out)
+{
+	pthread_mutex_lock(&r->lock);
+	*out = (struct k3_reader_counts){ r->bytes, (double)r->waited * 1e-9 };
+	pthread_mutex_unlock(&r->lock);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine/reader.h - reads the entries of a walk ahead of those who use them.
+ *
+ * All that is read goes through one small ring, in the order of use: what counts for the
+ * speed of a disk is how much memory its data goes to, as long as that stays in a cache.
+ * Neighbours on the disk are read by one request, several requests at a time, by
+ * threads of the reader's own that sleep in pread.
+ *
+ * An entry may be in memory already; then it takes a place in the order and nothing else.
+ */
+#ifndef K3_ENGINE_READER_H
+#define K3_ENGINE_READER_H
+
+#include "engine/source.h"
+
+struct k3_reader;
+
+struct k3_reader_options {
+	uint64_t ring;		/* bytes: at least k3_reader_ring of the largest matrix of an expert */
+	uint64_t request;	/* bytes that a request should have */
+	unsigned depth;		/* requests at a time */
+	/*
+	 * Asked for every entry, in order, with the reader's lock held: the bytes of one that is
+	 * in memory, or NULL; then *keep, NULL before, may be set to where they should go.
+	 */
+	const unsigned char *(*find)(void *ctx, const struct k3_step *step, uint64_t i,
+				     uint64_t bytes, unsigned char **keep);
+	void *ctx;
+};
+
+/* The smallest ring for entries of up to that many bytes, of which `held` together stay in use. */
+uint64_t k3_reader_ring(uint64_t request, uint64_t entry, uint64_t held);
+
+K3_NODISCARD int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
+			       struct k3_reader **out, struct k3_err *err);
+void k3_reader_free(struct k3_reader *r);
+
+/* Begins to read along a route, which must stay until k3_reader_end; that waits for reads on their way. */
+void k3_reader_begin(struct k3_reader *r, const struct k3_route *route);
+void k3_reader_end(struct k3_reader *r);
+
+/* The lock that find is called under, and that the route's experts are named under. */
+void k3_reader_lock(struct k3_reader *r);
+void k3_reader_unlock(struct k3_reader *r);
+/* With the lock held: the route's experts are known now. */
+void k3_reader_known(struct k3_reader *r);
+
+struct k3_entry {
+	const unsigned char *data;
+	uint64_t bytes;
+	bool read;		/* from the disk, else it was in memory */
+	unsigned char *keep;	/* where a copy should go, or NULL */
+};
+
+/* Waits for entry n, which is then held.  Errors: those of the read, and K3_EARG beyond the end. */
+K3_NODISCARD int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out,
+			       struct k3_err *err);
+/* An entry is held once, the scales of an expert's matrix once for each of its blocks. */
+void k3_reader_release(struct k3_reader *r, uint64_t n);
+
+struct k3_reader_counts {
+	uint64_t bytes;		/* that came from the disk */
+	double waited;		/* seconds that users waited for an entry, added up */
+};
+void k3_reader_count(struct k3_reader *r, struct k3_reader_counts *out);
+
+#endif
