@@ -31,6 +31,7 @@ int stat_events(struct stat_source *s, struct k3_err *err);
 int stat_by_name(const struct stat_source *s, struct k3_err *err);
 int stat_state(struct stat_source *s, struct k3_err *err);
 int stat_index(struct stat_source *s, struct k3_err *err);
+int stat_trunk(struct stat_source *s, struct k3_err *err);
 
 /*
  * Writes the text to stdout at once and empties it.  If that fails there is

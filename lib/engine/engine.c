@@ -9,17 +9,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* Logits are made for as many rows at a time as fit into this. */
 enum { LOGIT_BYTES = 64 << 20 };
-
-static unsigned processors(void)
-{
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n < 1 ? 1 : (unsigned)n;
-}
 
 int k3_engine_scratch(struct k3_engine *e, uint64_t positions, struct k3_err *err)
 {
@@ -42,7 +34,7 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 		  struct k3_engine **out, struct k3_err *err)
 {
 	struct k3_engine *e = calloc(1, sizeof *e);
-	unsigned threads = o->threads ? o->threads : processors();
+	unsigned threads = o->threads ? o->threads : k3_processors();
 	int rc;
 
 	*out = NULL;
