@@ -334,7 +334,7 @@ int k3_trunk_open(const char *path, const struct k3_index *ix, struct k3_trunk *
 	*out = NULL;
 	if (!t)
 		return k3_fail_nomem(err);
-	t->fd = open(path, O_RDONLY | O_CLOEXEC);
+	t->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);	/* a fifo does not hold us up */
 	t->path = strdup(path);
 	if (t->fd < 0)
 		rc = k3_fail_errno(err, "%s", path);
