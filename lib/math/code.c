@@ -57,22 +57,16 @@ static unsigned exponent(const unsigned char *w)
 	return (unsigned)(w[1] & 0x7f) << 1 | w[0] >> 7;
 }
 
-/* What an exponent becomes under a base: its code, and if this is CODE_ESCAPE its escape. */
-struct code {
-	unsigned char near, far;
-};
-
-static struct code code_of(unsigned e, unsigned base)
+/* The escape of an exponent that is out of the reach of codes under a base. */
+static unsigned escape_of(unsigned e, unsigned base)
 {
 	unsigned below = (base - e) & 255, above = (e - base) & 255;
 
-	if (below < CODE_ESCAPE)
-		return (struct code){ (unsigned char)below, 0 };
 	if (below < CODE_ESCAPE + CODE_BELOW)
-		return (struct code){ CODE_ESCAPE, (unsigned char)(below - CODE_ESCAPE) };
+		return below - CODE_ESCAPE;
 	if (above <= CODE_ABOVE)
-		return (struct code){ CODE_ESCAPE, (unsigned char)(CODE_BELOW + above - 1) };
-	return (struct code){ CODE_ESCAPE, e ? CODE_BYTE : CODE_ZERO };
+		return CODE_BELOW + above - 1;
+	return e ? CODE_BYTE : CODE_ZERO;
 }
 
 /* How often each exponent is in a row; four counts side by side do not wait for each other. */
@@ -90,27 +84,29 @@ static void count_exponents(const unsigned char *w, size_t cols, uint32_t count[
 		count[e] = part[0][e] + part[1][e] + part[2][e] + part[3][e];
 }
 
-/* The base under which the escapes of a row take the least room, the lowest of equals. */
+/*
+ * The base under which the escapes of a row take the least room, the lowest of equals.  Escapes of
+ * four bits reach so far below the codes and above the base; those of three times four are the rest,
+ * but for exponents of zero.  sum[e] is how many exponents are below e, going round twice.
+ */
 static unsigned char best_base(const unsigned char *w, size_t cols, size_t *nibbles)
 {
-	uint32_t count[256];
-	unsigned char best = 0, present[256];
-	unsigned kinds = 0;
+	enum { REACH = CODE_BELOW + CODE_ESCAPE + CODE_ABOVE };
+	uint32_t count[256], sum[512 + 1] = { 0 };
+	unsigned char best = 0;
 
 	count_exponents(w, cols, count);
-	for (unsigned e = 0; e < 256; e++)
-		if (count[e])
-			present[kinds++] = (unsigned char)e;
+	for (unsigned e = 0; e < 512; e++)
+		sum[e + 1] = sum[e] + count[e & 255];
 	*nibbles = SIZE_MAX;
 	for (unsigned base = 0; base < 256; base++) {
-		size_t n = 0;
+		unsigned lowest = (base - CODE_BELOW - CODE_ESCAPE + 1) & 255, codes = lowest + CODE_BELOW;
+		size_t near = sum[codes + CODE_ESCAPE] - sum[codes];
+		size_t four = sum[lowest + REACH] - sum[lowest] - near, n;
 
-		for (unsigned k = 0; k < kinds && n < *nibbles; k++) {
-			struct code c = code_of(present[k], base);
-
-			if (c.near == CODE_ESCAPE)
-				n += (size_t)count[present[k]] * (c.far == CODE_BYTE ? 3 : 1);
-		}
+		if (((0 - lowest) & 255) >= REACH)
+			four += count[0];
+		n = four + 3 * (cols - near - four);
 		if (n < *nibbles) {
 			*nibbles = n;
 			best = (unsigned char)base;
@@ -165,7 +161,7 @@ static void put_codes(const unsigned char *restrict near, size_t lanes, unsigned
 
 /* The escapes of the codes that ask for one; returns where the next escape goes. */
 static size_t put_escapes(const unsigned char *near, const unsigned char *e, size_t n,
-			  const struct code *codes, unsigned char *escapes, size_t at)
+			  unsigned base, unsigned char *escapes, size_t at)
 {
 	for (size_t i = 0; i < n; i += 8) {
 		/* codes are below 8: adding 1 sets bit 3 of those that are CODE_ESCAPE */
@@ -173,9 +169,10 @@ static size_t put_escapes(const unsigned char *near, const unsigned char *e, siz
 
 		for (; hit; hit &= hit - 1) {
 			unsigned x = e[i + (size_t)__builtin_ctzll(hit) / 8];
+			unsigned escape = escape_of(x, base);
 
-			put_nibble(escapes, at++, codes[x].far);
-			if (codes[x].far == CODE_BYTE) {
+			put_nibble(escapes, at++, escape);
+			if (escape == CODE_BYTE) {
 				put_nibble(escapes, at++, x & 15);
 				put_nibble(escapes, at++, x >> 4);
 			}
@@ -184,13 +181,9 @@ static size_t put_escapes(const unsigned char *near, const unsigned char *e, siz
 	return at;
 }
 
-/*
- * One chunk of n weights, of steps of `lanes`, with the codes of all exponents; returns where
- * the next escape goes.
- */
+/* One chunk of n weights, of steps of `lanes`; returns where the next escape goes. */
 static size_t put_chunk(const unsigned char *w, size_t n, size_t lanes, unsigned base,
-			const struct code *codes, unsigned char *out, unsigned char *escapes,
-			size_t at)
+			unsigned char *out, unsigned char *escapes, size_t at)
 {
 	unsigned char e[CODE_CHUNK], near[CODE_CHUNK], in_order[2][CODE_CHUNK];
 	unsigned char *sm = out + CODE_PLANES * lanes;
@@ -209,7 +202,7 @@ static size_t put_chunk(const unsigned char *w, size_t n, size_t lanes, unsigned
 	}
 	memset(near + n, 0, CODE_STEPS * lanes - n);
 	put_codes(near, lanes, out);
-	return put_escapes(near, e, n, codes, escapes, at);
+	return put_escapes(near, e, n, base, escapes, at);
 }
 
 /* The weights of the next chunk where there are `left` in the row. */
@@ -224,15 +217,11 @@ static size_t lanes_of(size_t n)
 }
 
 static void put_row(const unsigned char *w, size_t cols, unsigned base, unsigned char *out,
-		      unsigned char *escapes, size_t at)
+		    unsigned char *escapes, size_t at)
 {
-	struct code codes[256];
-
-	for (unsigned e = 0; e < 256; e++)
-		codes[e] = code_of(e, base);
 	for (size_t left = cols, n; left; left -= n, w += 2 * n) {
 		n = chunk(left);
-		at = put_chunk(w, n, lanes_of(n), base, codes, out, escapes, at);
+		at = put_chunk(w, n, lanes_of(n), base, out, escapes, at);
 		out += n + CODE_PLANES * lanes_of(n);
 	}
 }
