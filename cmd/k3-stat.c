@@ -6,6 +6,7 @@
 #include <k3/index.h>
 #include <k3/io.h>
 #include <k3/state.h>
+#include <k3/trunk.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,12 +27,13 @@ static const struct kind {
 	{ "event stream", "{", 1, stat_events },
 	{ "state", state_magic, 8, stat_state },
 	{ "index", K3_INDEX_MAGIC, 8, stat_index },
+	{ "trunk file", K3_TRUNK_MAGIC, 8, stat_trunk },
 };
 
 static void help(FILE *f)
 {
 	fputs("usage: k3-stat [-j] [--top N] [file ...]\n"
-	      "Says what is in indexes, states, vector streams and event streams.\n"
+	      "Says what is in indexes, trunk files, states, vector streams and event streams.\n"
 	      "\n"
 	      "  -j, --json     one JSON object a line\n"
 	      "      --top N    show the N largest entries of a record (3)\n"
@@ -66,7 +68,7 @@ int stat_by_name(const struct stat_source *s, struct k3_err *err)
 {
 	if (s->fd)
 		return 0;
-	return k3_fail(err, K3_EARG, "standard input: a state or an index is not a stream; "
+	return k3_fail(err, K3_EARG, "standard input: a state, an index or a trunk file is not a stream; "
 		       "name the file");
 }
 

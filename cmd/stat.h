@@ -32,6 +32,7 @@ int stat_events(struct stat_source *s, struct k3_err *err);
 int stat_by_name(const struct stat_source *s, struct k3_err *err);
 int stat_state(struct stat_source *s, struct k3_err *err);
 int stat_index(struct stat_source *s, struct k3_err *err);
+int stat_trunk(struct stat_source *s, struct k3_err *err);
 
 /* What "round" events of k3-step tell, and a table of them. */
 struct stat_round {

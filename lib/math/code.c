@@ -57,46 +57,56 @@ static unsigned exponent(const unsigned char *w)
 	return (unsigned)(w[1] & 0x7f) << 1 | w[0] >> 7;
 }
 
-/* What an exponent becomes under a base: its code, and if this is CODE_ESCAPE its escape. */
-struct code {
-	unsigned char near, far;
-};
-
-static struct code code_of(unsigned e, unsigned base)
+/* The escape of an exponent that is out of the reach of codes under a base. */
+static unsigned escape_of(unsigned e, unsigned base)
 {
 	unsigned below = (base - e) & 255, above = (e - base) & 255;
 
-	if (below < CODE_ESCAPE)
-		return (struct code){ (unsigned char)below, 0 };
 	if (below < CODE_ESCAPE + CODE_BELOW)
-		return (struct code){ CODE_ESCAPE, (unsigned char)(below - CODE_ESCAPE) };
+		return below - CODE_ESCAPE;
 	if (above <= CODE_ABOVE)
-		return (struct code){ CODE_ESCAPE, (unsigned char)(CODE_BELOW + above - 1) };
-	return (struct code){ CODE_ESCAPE, e ? CODE_BYTE : CODE_ZERO };
+		return CODE_BELOW + above - 1;
+	return e ? CODE_BYTE : CODE_ZERO;
 }
 
-/* The base under which the escapes of a row take the least room, the lowest of equals. */
+/* How often each exponent is in a row; four counts side by side do not wait for each other. */
+static void count_exponents(const unsigned char *w, size_t cols, uint32_t count[256])
+{
+	uint32_t part[4][256] = { 0 };
+	size_t whole = cols / 4 * 4;
+
+	for (size_t i = 0; i < whole; i += 4)
+		for (size_t k = 0; k < 4; k++)
+			part[k][exponent(w + 2 * (i + k))]++;
+	for (size_t i = whole; i < cols; i++)
+		part[0][exponent(w + 2 * i)]++;
+	for (unsigned e = 0; e < 256; e++)
+		count[e] = part[0][e] + part[1][e] + part[2][e] + part[3][e];
+}
+
+/*
+ * The base under which the escapes of a row take the least room, the lowest of equals.  Escapes of
+ * four bits reach so far below the codes and above the base; those of three times four are the rest,
+ * but for exponents of zero.  sum[e] is how many exponents are below e, going round twice.
+ */
 static unsigned char best_base(const unsigned char *w, size_t cols, size_t *nibbles)
 {
-	uint32_t count[256] = { 0 };
-	unsigned char best = 0, present[256];
-	unsigned kinds = 0;
+	enum { REACH = CODE_BELOW + CODE_ESCAPE + CODE_ABOVE };
+	uint32_t count[256], sum[512 + 1] = { 0 };
+	unsigned char best = 0;
 
-	for (size_t i = 0; i < cols; i++)
-		count[exponent(w + 2 * i)]++;
-	for (unsigned e = 0; e < 256; e++)
-		if (count[e])
-			present[kinds++] = (unsigned char)e;
+	count_exponents(w, cols, count);
+	for (unsigned e = 0; e < 512; e++)
+		sum[e + 1] = sum[e] + count[e & 255];
 	*nibbles = SIZE_MAX;
 	for (unsigned base = 0; base < 256; base++) {
-		size_t n = 0;
+		unsigned lowest = (base - CODE_BELOW - CODE_ESCAPE + 1) & 255, codes = lowest + CODE_BELOW;
+		size_t near = sum[codes + CODE_ESCAPE] - sum[codes];
+		size_t four = sum[lowest + REACH] - sum[lowest] - near, n;
 
-		for (unsigned k = 0; k < kinds; k++) {
-			struct code c = code_of(present[k], base);
-
-			if (c.near == CODE_ESCAPE)
-				n += (size_t)count[present[k]] * (c.far == CODE_BYTE ? 3 : 1);
-		}
+		if (((0 - lowest) & 255) >= REACH)
+			four += count[0];
+		n = four + 3 * (cols - near - four);
 		if (n < *nibbles) {
 			*nibbles = n;
 			best = (unsigned char)base;
@@ -110,48 +120,89 @@ static void put_nibble(unsigned char *p, size_t at, unsigned v)
 	p[at / 2] = (unsigned char)(at % 2 ? p[at / 2] | v << 4 : v);
 }
 
-/*
- * The code of one lane at a step: its low two bits go to one of two planes, for
- * steps 0 to 3 and 4 to 7, its third to the last plane.
- */
-static void put_code(unsigned char *p, size_t lanes, size_t step, unsigned code)
+/* Takes n weights apart: the exponents, and signs with mantissas. */
+static void split(const unsigned char *w, size_t n, unsigned char *restrict e,
+		  unsigned char *restrict sm)
 {
-	p[step / 4 * lanes] |= (unsigned char)((code & 3) << 2 * (step % 4));
-	p[2 * lanes] |= (unsigned char)(code >> 2 << step);
+	for (size_t i = 0; i < n; i++) {
+		unsigned v = w[2 * i] | (unsigned)w[2 * i + 1] << 8;
+
+		e[i] = (unsigned char)(v >> 7);
+		sm[i] = (unsigned char)((v >> 8 & 0x80) | (v & 0x7f));
+	}
+}
+
+/* Puts the bytes of the weights of a chunk of wide steps where the slots are. */
+static void to_slots(const unsigned char *restrict in, unsigned char *restrict out)
+{
+	for (size_t step = 0; step < CODE_CHUNK; step += CODE_WIDE)
+		for (size_t i = 0; i < CODE_WIDE; i += 4)
+			memcpy(out + step + code_slot(i), in + step + i, 4);
 }
 
 /*
- * One chunk of n weights, of steps of `lanes`, with the codes of all exponents; returns where
- * the next escape goes.
+ * The codes of a chunk, steps of `lanes` one after the other: the low two bits of steps 0 to 3 and
+ * 4 to 7 go to one of two planes, the third bits to the last.  Eight slots at a time.
  */
-static size_t put_chunk(const unsigned char *w, size_t n, size_t lanes, const struct code *codes,
-			unsigned char *out, unsigned char *escapes, size_t at)
+static void put_codes(const unsigned char *restrict near, size_t lanes, unsigned char *restrict out)
 {
-	unsigned char *sm = out + CODE_PLANES * lanes;
+	for (size_t j = 0; j < lanes; j += 8) {
+		uint64_t plane[CODE_PLANES] = { 0 }, c;
 
-	memset(out, 0, CODE_PLANES * lanes);
-	for (size_t i = 0; i < n; i += lanes) {
-		unsigned char order[CODE_WIDE];
-		size_t k = n - i < lanes ? n - i : lanes;
+		for (unsigned s = 0; s < CODE_STEPS; s++) {
+			memcpy(&c, near + s * lanes + j, 8);
+			plane[s / 4] |= (c & 3 * CODE_BYTES) << 2 * (s % 4);
+			plane[2] |= (c >> 2 & CODE_BYTES) << s;
+		}
+		for (unsigned k = 0; k < CODE_PLANES; k++)
+			memcpy(out + k * lanes + j, &plane[k], 8);
+	}
+}
 
-		for (size_t j = 0; j < k; j++)
-			order[lanes == CODE_WIDE ? code_slot(j) : j] = (unsigned char)j;
-		for (size_t s = 0; s < k; s++) {
-			const unsigned char *p = w + 2 * (i + order[s]);
-			unsigned e = exponent(p);
-			struct code c = codes[e];
+/* The escapes of the codes that ask for one; returns where the next escape goes. */
+static size_t put_escapes(const unsigned char *near, const unsigned char *e, size_t n,
+			  unsigned base, unsigned char *escapes, size_t at)
+{
+	for (size_t i = 0; i < n; i += 8) {
+		/* codes are below 8: adding 1 sets bit 3 of those that are CODE_ESCAPE */
+		uint64_t hit = (k3_get64(near + i) + CODE_BYTES) & CODE_BYTES << 3;
 
-			sm[i + s] = (unsigned char)((p[1] & 0x80) | (p[0] & 0x7f));
-			put_code(out + s, lanes, i / lanes, c.near);
-			if (c.near == CODE_ESCAPE)
-				put_nibble(escapes, at++, c.far);
-			if (c.near == CODE_ESCAPE && c.far == CODE_BYTE) {
-				put_nibble(escapes, at++, e & 15);
-				put_nibble(escapes, at++, e >> 4);
+		for (; hit; hit &= hit - 1) {
+			unsigned x = e[i + (size_t)__builtin_ctzll(hit) / 8];
+			unsigned escape = escape_of(x, base);
+
+			put_nibble(escapes, at++, escape);
+			if (escape == CODE_BYTE) {
+				put_nibble(escapes, at++, x & 15);
+				put_nibble(escapes, at++, x >> 4);
 			}
 		}
 	}
 	return at;
+}
+
+/* One chunk of n weights, of steps of `lanes`; returns where the next escape goes. */
+static size_t put_chunk(const unsigned char *w, size_t n, size_t lanes, unsigned base,
+			unsigned char *out, unsigned char *escapes, size_t at)
+{
+	unsigned char e[CODE_CHUNK], near[CODE_CHUNK], in_order[2][CODE_CHUNK];
+	unsigned char *sm = out + CODE_PLANES * lanes;
+
+	if (lanes == CODE_WIDE) {
+		split(w, CODE_CHUNK, in_order[0], in_order[1]);
+		to_slots(in_order[0], e);
+		to_slots(in_order[1], sm);
+	} else {
+		split(w, n, e, sm);
+	}
+	for (size_t i = 0; i < n; i++) {
+		unsigned char below = (unsigned char)(base - e[i]);
+
+		near[i] = below < CODE_ESCAPE ? below : CODE_ESCAPE;
+	}
+	memset(near + n, 0, CODE_STEPS * lanes - n);
+	put_codes(near, lanes, out);
+	return put_escapes(near, e, n, base, escapes, at);
 }
 
 /* The weights of the next chunk where there are `left` in the row. */
@@ -166,15 +217,11 @@ static size_t lanes_of(size_t n)
 }
 
 static void put_row(const unsigned char *w, size_t cols, unsigned base, unsigned char *out,
-		      unsigned char *escapes, size_t at)
+		    unsigned char *escapes, size_t at)
 {
-	struct code codes[256];
-
-	for (unsigned e = 0; e < 256; e++)
-		codes[e] = code_of(e, base);
 	for (size_t left = cols, n; left; left -= n, w += 2 * n) {
 		n = chunk(left);
-		at = put_chunk(w, n, lanes_of(n), codes, out, escapes, at);
+		at = put_chunk(w, n, lanes_of(n), base, out, escapes, at);
 		out += n + CODE_PLANES * lanes_of(n);
 	}
 }

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct k3_team {
 	unsigned size;
@@ -42,6 +43,13 @@ struct k3_team {
 	/* high half: number of the loop, low half: its next index */
 	_Atomic uint64_t cursor[K3_TEAM_LOOPS];
 };
+
+unsigned k3_processors(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 1 ? 1 : (unsigned)n;
+}
 
 struct start {
 	struct k3_team *team;

@@ -25,6 +25,9 @@ struct k3_worker {
 	uint32_t loops;		/* shared loops begun so far */
 };
 
+/* How many processors are online, at least 1. */
+unsigned k3_processors(void);
+
 /* Starts threads - 1 sleeping threads.  Errors: K3_ENOMEM, K3_EIO. */
 K3_NODISCARD int k3_team_new(unsigned threads, struct k3_team **out, struct k3_err *err);
 void k3_team_free(struct k3_team *team);

@@ -8,11 +8,11 @@
 # its folder in lib, then the public headers that it implements.
 check() {
 	awk -v layers='sys err buf io num utf8
-data config index npy state
+data config index npy state trunk
 text tokenizer
 math cpu
 model
-engine engine
+engine engine pack
 sample sample' '
 	BEGIN {
 		count = split(layers, line, "\n")
