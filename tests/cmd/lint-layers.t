@@ -12,7 +12,7 @@ data config index npy state
 text tokenizer
 math cpu
 model
-engine engine
+engine engine cache_policy
 sample sample' '
 	BEGIN {
 		count = split(layers, line, "\n")
