@@ -31,12 +31,14 @@ static const struct kind {
 void stat_help(void)
 {
 	fputs("usage: k3-stat [-j] [--top N] [file ...]\n"
+	      "       k3-stat disk [-j] [--seconds N] path\n"
 	      "       k3-stat sim [-j] [--tokens] [--experts N,...] [--expert-bytes N] [trace]\n"
-	      "Says what is in indexes, states, vector streams and event streams; what caches\n"
-	      "of experts would do on recorded routes.\n"
+	      "Says what is in indexes, states, vector streams and event streams; how fast the disk\n"
+	      "under a file or directory is; what caches of experts would do on recorded routes.\n"
 	      "\n"
 	      "  -j, --json            one JSON object a line\n"
 	      "      --top N           show the N largest entries of a record (3)\n"
+	      "      --seconds N       measure for about so long (16)\n"
 	      "      --tokens          each token is a sweep of its own, as when it is decoded\n"
 	      "      --experts N,...   sizes of the cache, in experts a layer\n"
 	      "      --expert-bytes N  size of an expert (17547264, as released)\n"
@@ -171,6 +173,8 @@ int main(int argc, char **argv)
 	int c, status = CLI_OK;
 
 	cli_start("k3-stat");
+	if (argc > 1 && !strcmp(argv[1], "disk"))
+		return subcommand(stat_disk, argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "sim"))
 		return subcommand(stat_sim, argc, argv);
 	while ((c = getopt_long(argc, argv, "jhV", options, NULL)) != -1) {

@@ -36,6 +36,7 @@ int stat_state(struct stat_source *s, struct k3_err *err);
 int stat_index(struct stat_source *s, struct k3_err *err);
 
 /* Subcommands, with options of their own.  They return an exit status. */
+int stat_disk(int argc, char **argv);
 int stat_sim(int argc, char **argv);
 
 /* --help, for all of them. */
