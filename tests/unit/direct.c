@@ -39,7 +39,7 @@ static void check(struct k3_direct *d, unsigned char *to, const char *how)
 
 int main(void)
 {
-	char path[] = "k3-direct.XXXXXX";
+	char path[] = "/tmp/k3-direct.XXXXXX";
 	struct rng g = { 1 };
 	struct k3_direct d;
 	unsigned char *to = k3_huge_new(ROOM);
