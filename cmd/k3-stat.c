@@ -30,15 +30,22 @@ static const struct kind {
 	{ "trunk file", K3_TRUNK_MAGIC, 8, stat_trunk },
 };
 
-static void help(FILE *f)
+void stat_help(void)
 {
 	fputs("usage: k3-stat [-j] [--top N] [file ...]\n"
-	      "Says what is in indexes, trunk files, states, vector streams and event streams.\n"
+	      "       k3-stat disk [-j] [--seconds N] path\n"
+	      "       k3-stat sim [-j] [--tokens] [--experts N,...] [--expert-bytes N] [trace]\n"
+	      "Says what is in indexes, trunk files, states, vector streams and event streams; how fast the\n"
+	      "disk under a file or directory is; what caches of experts would do on recorded routes.\n"
 	      "\n"
-	      "  -j, --json     one JSON object a line\n"
-	      "      --top N    show the N largest entries of a record (3)\n"
-	      "  -h, --help     show this\n"
-	      "  -V, --version  show the version\n", f);
+	      "  -j, --json            one JSON object a line\n"
+	      "      --top N           show the N largest entries of a record (3)\n"
+	      "      --seconds N       measure for about so long (16)\n"
+	      "      --tokens          each token is a sweep of its own, as when it is decoded\n"
+	      "      --experts N,...   sizes of the cache, in experts a layer\n"
+	      "      --expert-bytes N  size of an expert (17547264, as released)\n"
+	      "  -h, --help            show this\n"
+	      "  -V, --version         show the version\n", stdout);
 }
 
 void stat_print(struct k3_buf *b)
@@ -113,26 +120,44 @@ static int report(struct stat_source *s, struct k3_err *err)
 		       s->name);
 }
 
+int stat_open(struct stat_source *s, const char *path, struct k3_err *err)
+{
+	s->fd = 0;
+	s->name = "standard input";
+	if (!strcmp(path, "-"))
+		return 0;
+	s->name = path;
+	do
+		s->fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (s->fd < 0 && errno == EINTR);
+	return s->fd < 0 ? k3_fail_errno(err, "%s", path) : 0;
+}
+
+void stat_close(struct stat_source *s)
+{
+	if (s->fd > 0)
+		close(s->fd);
+}
+
 /* A file, or "-"; a status. */
 static int operand(const char *path, bool json, uint32_t top)
 {
-	struct stat_source s = { .fd = 0, .name = "standard input", .json = json, .top = top };
+	struct stat_source s = { .json = json, .top = top };
 	struct k3_err err;
-	int rc = 0;
+	int rc = stat_open(&s, path, &err);
 
-	if (strcmp(path, "-")) {
-		s.name = path;
-		do
-			s.fd = open(path, O_RDONLY | O_CLOEXEC);
-		while (s.fd < 0 && errno == EINTR);
-		if (s.fd < 0)
-			rc = k3_fail_errno(&err, "%s", path);
-	}
 	if (!rc)
 		rc = report(&s, &err);
-	if (s.fd > 0)
-		close(s.fd);
+	stat_close(&s);
 	return rc ? cli_error(rc, &err) : CLI_OK;
+}
+
+/* Runs it with the arguments behind its name. */
+static int subcommand(int (*run)(int argc, char **argv), int argc, char **argv)
+{
+	/* getopt begins its complaints with this */
+	argv[1] = argv[0];
+	return cli_end(run(argc - 1, argv + 1));
 }
 
 int main(int argc, char **argv)
@@ -150,6 +175,10 @@ int main(int argc, char **argv)
 	int c, status = CLI_OK;
 
 	cli_start("k3-stat");
+	if (argc > 1 && !strcmp(argv[1], "disk"))
+		return subcommand(stat_disk, argc, argv);
+	if (argc > 1 && !strcmp(argv[1], "sim"))
+		return subcommand(stat_sim, argc, argv);
 	while ((c = getopt_long(argc, argv, "jhV", options, NULL)) != -1) {
 		switch (c) {
 		case 'j':
@@ -160,7 +189,7 @@ int main(int argc, char **argv)
 				return CLI_USAGE;
 			break;
 		case 'h':
-			help(stdout);
+			stat_help();
 			return cli_end(CLI_OK);
 		case 'V':
 			cli_version();

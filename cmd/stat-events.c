@@ -2,16 +2,12 @@
 /* stat-events.c - k3-stat on an event stream: how many of each event, and their numbers. */
 #include "stat.h"
 
-#include <k3/io.h>
-
 #include <inttypes.h>
 #include <jv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CHUNK = 1 << 16, MAX_LINE = 1 << 26 };
 
 /* The numbers of one name in one kind of event. */
 struct field {
@@ -30,7 +26,6 @@ struct type {
 struct table {
 	struct type *types;
 	size_t n_types;
-	uint64_t line;
 	struct stat_rounds rounds;
 };
 
@@ -118,62 +113,17 @@ static bool add_event(struct table *t, jv object)
 	return good;
 }
 
-static int add_line(struct table *t, const struct stat_source *s, const char *line, size_t n,
-		    struct k3_err *err)
+static int add_line(void *ctx, const struct stat_source *s, const char *line, size_t n,
+		    uint64_t number, struct k3_err *err)
 {
 	jv v = jv_parse_sized(line, (int)n);
 
-	t->line++;
 	if (jv_get_kind(v) != JV_KIND_OBJECT) {
 		jv_free(v);
 		return k3_fail(err, K3_EDATA, "%s: line %" PRIu64 " is not a JSON object", s->name,
-			       t->line);
+			       number);
 	}
-	return add_event(t, v) ? 0 : k3_fail_nomem(err);
-}
-
-/* Takes all whole lines out of b, at the end also the rest. */
-static int take_lines(struct table *t, const struct stat_source *s, struct k3_buf *b, bool end,
-		      struct k3_err *err)
-{
-	const char *p = b->data, *nl;
-	size_t left = b->len;
-	int rc = 0;
-
-	while (!rc && left && ((nl = memchr(p, '\n', left)) || end)) {
-		size_t n = nl ? (size_t)(nl - p) : left;
-
-		rc = add_line(t, s, p, n, err);
-		n += nl != NULL;
-		p += n;
-		left -= n;
-	}
-	if (!rc && left > MAX_LINE)
-		rc = k3_fail(err, K3_EDATA, "%s: line %" PRIu64 " is longer than %d bytes", s->name,
-			     t->line + 1, MAX_LINE);
-	memmove(b->data, p, left);
-	b->len = left;
-	return rc;
-}
-
-static int read_events(struct table *t, const struct stat_source *s, struct k3_err *err)
-{
-	struct k3_buf b = K3_BUF_INIT;
-	size_t got = CHUNK;
-	char *p;
-	int rc = 0;
-
-	k3_buf_add(&b, s->head, s->head_len);
-	while (!rc && got == CHUNK) {
-		p = k3_buf_reserve(&b, CHUNK);
-		rc = p ? k3_read_full(s->fd, p, CHUNK, &got, s->name, err) : k3_fail_nomem(err);
-		if (rc)
-			break;
-		b.len += got;
-		rc = take_lines(t, s, &b, got < CHUNK, err);
-	}
-	k3_buf_free(&b);
-	return rc;
+	return add_event(ctx, v) ? 0 : k3_fail_nomem(err);
 }
 
 /* A double in as few digits as give it back. */
@@ -246,7 +196,7 @@ int stat_events(struct stat_source *s, struct k3_err *err)
 	struct table t = { 0 };
 	struct k3_buf b = K3_BUF_INIT;
 	size_t i, k;
-	int rc = read_events(&t, s, err);
+	int rc = stat_lines(s, add_line, &t, err);
 
 	if (!s->json) {
 		add_cell(&b, "event", width);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stat.h - the kinds of things that k3-stat knows: one reporter each, cmd/stat-KIND.c. */
+/*
+ * stat.h - the kinds of things that k3-stat knows, one reporter each, cmd/stat-KIND.c; and its
+ * subcommands.
+ */
 #ifndef K3_STAT_H
 #define K3_STAT_H
 
@@ -47,6 +50,25 @@ struct stat_rounds {
 bool stat_rounds_add(struct stat_rounds *r, jv event);
 /* Appends the table, or a JSON line for each, and empties r. */
 void stat_rounds_print(struct stat_rounds *r, const struct stat_source *s, struct k3_buf *b);
+
+/* Subcommands, with options of their own.  They return an exit status. */
+int stat_disk(int argc, char **argv);
+int stat_sim(int argc, char **argv);
+
+/* --help, for all of them. */
+void stat_help(void);
+
+/* Opens a file, or standard input for "-"; K3_EIO names the file. */
+int stat_open(struct stat_source *s, const char *path, struct k3_err *err);
+void stat_close(struct stat_source *s);
+
+/*
+ * Calls take for every line of a stream, its head included, numbered from 1 and without the newline;
+ * the last one needs none.  Ends with the first failure, and with a line that is unreasonably long.
+ */
+typedef int stat_line(void *ctx, const struct stat_source *s, const char *line, size_t n,
+		      uint64_t number, struct k3_err *err);
+int stat_lines(const struct stat_source *s, stat_line *take, void *ctx, struct k3_err *err);
 
 /*
  * Writes the text to stdout at once and empties it.  If that fails there is

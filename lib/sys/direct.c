@@ -46,8 +46,11 @@ static bool fall_back(struct k3_direct *d)
 {
 	int flags = fcntl(d->fd, F_GETFL);
 
-	if (flags < 0 || !(flags & O_DIRECT) || fcntl(d->fd, F_SETFL, flags & ~O_DIRECT))
-		return d->buffered;	/* another thread may have been here first */
+	/* not direct (any more): another thread was here first, and a second try tells the rest */
+	if (flags >= 0 && !(flags & O_DIRECT))
+		return true;
+	if (flags < 0 || fcntl(d->fd, F_SETFL, flags & ~O_DIRECT))
+		return false;
 	d->buffered = true;
 	return true;
 }

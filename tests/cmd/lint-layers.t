@@ -7,12 +7,12 @@
 # check FILE...: prints each include that leads upwards.  One line a layer, lowest first:
 # its folder in lib, then the public headers that it implements.
 check() {
-	awk -v layers='sys err buf io num utf8
+	awk -v layers='sys err buf io num utf8 disk
 data config index npy state trunk
 text tokenizer
 math cpu
 model
-engine engine pack
+engine engine pack cache_policy
 sample sample' '
 	BEGIN {
 		count = split(layers, line, "\n")
