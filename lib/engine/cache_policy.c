@@ -23,6 +23,7 @@ struct rival {
 
 struct k3_cache_policy {
 	uint32_t layers, experts, slots;
+	uint32_t limit;		/* slots that may be used */
 	float decay;
 	struct past *past;	/* experts of each layer */
 	uint32_t *held;		/* of each slot of each layer, its expert or NOBODY */
@@ -45,6 +46,7 @@ int k3_cache_policy_new(uint32_t layers, uint32_t experts, uint32_t slots_per_la
 	*p = (struct k3_cache_policy){ .layers = layers, .experts = experts, .decay = decay };
 	/* more slots than experts would only stay empty */
 	p->slots = slots_per_layer < experts ? slots_per_layer : experts;
+	p->limit = p->slots;
 	n_held = (uint64_t)layers * p->slots;
 	p->past = k3_calloc(n_past, sizeof *p->past);
 	p->held = k3_calloc(n_held, sizeof *p->held);
@@ -123,7 +125,7 @@ static uint32_t find_victims(const struct k3_cache_policy *p, const struct past 
 {
 	uint32_t count = 0;
 
-	for (uint32_t s = 0; s < p->slots; s++) {
+	for (uint32_t s = 0; s < p->limit; s++) {
 		const struct past *e = held[s] == NOBODY ? NULL : &past[held[s]];
 
 		if (e && e->last != now)
@@ -144,9 +146,9 @@ static void move_in(struct k3_cache_policy *p, struct past *past, uint32_t *held
 	while (misses) {
 		struct past *in = &past[miss[--misses].expert];
 
-		while (s < p->slots && held[s] != NOBODY)
+		while (s < p->limit && held[s] != NOBODY)
 			s++;
-		if (s < p->slots) {
+		if (s < p->limit) {
 			in->slot = s;
 		} else if (taken < victims && victim[taken].score <= in->score) {
 			struct past *out = &past[victim[taken++].expert];
@@ -181,4 +183,17 @@ void k3_cache_policy_forget(struct k3_cache_policy *p, uint32_t layer, uint32_t 
 		return;
 	p->held[(uint64_t)layer * p->slots + e->slot] = NOBODY;
 	e->slot = K3_NO_SLOT;
+}
+
+void k3_cache_policy_limit(struct k3_cache_policy *p, uint32_t slots)
+{
+	p->limit = slots < p->slots ? slots : p->slots;
+	for (uint32_t l = 0; l < p->layers; l++)
+		for (uint32_t s = p->limit; s < p->slots; s++) {
+			uint32_t *held = &p->held[(uint64_t)l * p->slots + s];
+
+			if (*held != NOBODY)
+				p->past[(uint64_t)l * p->experts + *held].slot = K3_NO_SLOT;
+			*held = NOBODY;
+		}
 }

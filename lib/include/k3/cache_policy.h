@@ -45,6 +45,9 @@ K3_API void k3_cache_policy_visit(struct k3_cache_policy *p, uint32_t layer,
 /* The bytes of a kept expert did not arrive: its slot is free again. */
 K3_API void k3_cache_policy_forget(struct k3_cache_policy *p, uint32_t layer, uint32_t expert);
 
+/* From now on only slots below that number are used; what the others held is forgotten. */
+K3_API void k3_cache_policy_limit(struct k3_cache_policy *p, uint32_t slots);
+
 #ifdef __cplusplus
 }
 #endif
