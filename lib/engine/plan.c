@@ -62,7 +62,12 @@ static uint64_t min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads, uint64_t logits,
+uint64_t k3_logits_bytes(const struct k3_config *c)
+{
+	return k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden);
+}
+
+uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads,
 			const struct k3_sweep_size *s)
 {
 	uint64_t positions = max(s->positions, c->layers + 2);
@@ -71,7 +76,7 @@ uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads, uint64_t lo
 	sum += s->tokens * TOKEN + s->lines * LINE;
 	sum += k3_tile_bytes(c, s->tile) + k3_routed_bytes(c, s->tokens);
 	sum += threads * k3_scratch_size(c, positions) * sizeof(float);
-	return sum + max(logits, k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden));
+	return sum + k3_logits_bytes(c);
 }
 
 /* ---- the trunk file ---- */
@@ -139,7 +144,7 @@ static uint64_t states_bytes(const struct k3_index *ix, const struct k3_engine_o
 
 /* One token in each sequence. */
 static uint64_t least_sweep(const struct k3_config *c, const struct k3_engine_options *o,
-			    unsigned threads, uint64_t logits)
+			    unsigned threads)
 {
 	struct k3_sweep_size s = {
 		.tokens = o->sequences, .tile = o->sequences, .lines = o->sequences,
@@ -147,7 +152,7 @@ static uint64_t least_sweep(const struct k3_config *c, const struct k3_engine_op
 		.width = k3_config_sources(c, o->last) * (uint64_t)c->hidden,
 	};
 
-	return k3_sweep_bytes(c, threads, logits, &s);
+	return k3_sweep_bytes(c, threads, &s);
 }
 
 /* What there may be: --mem, or most of what is free. */
@@ -219,7 +224,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->states = states_bytes(ix, o);
 	b->logits = min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
-	p->activations = least_sweep(c, o, b->threads, 0);
+	p->activations = least_sweep(c, o, b->threads);
 	p->floor = b->fixed + p->states + p->activations;
 	if (p->memory < p->floor)
 		rc = k3_fail(err, K3_ENOMEM, "%" PRIu64 " bytes of memory are too few: it takes at "
