@@ -8,6 +8,7 @@
 #include "engine/plan.h"
 #include "data/index.h"
 #include "engine/expert_cache.h"
+#include "engine/pins.h"
 #include "engine/source.h"
 #include "model/layer.h"
 #include "sys/memory.h"
@@ -181,7 +182,7 @@ static void spend(const struct k3_config *c, struct k3_plan *p, uint64_t blocks)
 	uint64_t left = p->memory - p->floor, unit = k3_expert_cache_unit(c);
 	uint64_t all = p->trunk_bytes + blocks * 64, places;
 
-	p->pinned = min(left, p->trunk_bytes);
+	p->pinned = k3_pins_expected(blocks, p->trunk_bytes, left);
 	if (left > all && unit) {
 		places = min((left - all) / unit, c->experts);
 		p->cached = places * unit;
