@@ -180,13 +180,11 @@ static int choose_memory(const struct k3_engine_options *o, uint64_t *out, struc
 static void spend(const struct k3_config *c, struct k3_plan *p, uint64_t blocks)
 {
 	uint64_t left = p->memory - p->floor, unit = k3_expert_cache_unit(c);
-	uint64_t all = p->trunk_bytes + blocks * 64, places;
+	uint64_t all = p->trunk_bytes + blocks * 64;
 
 	p->pinned = k3_pins_expected(blocks, p->trunk_bytes, left);
-	if (left > all && unit) {
-		places = min((left - all) / unit, c->experts);
-		p->cached = places * unit;
-	}
+	if (left > all)
+		p->cached = k3_expert_cache_places(c, left - all) * unit;
 }
 
 /* What a token still reads, and how long that takes. */
