@@ -218,6 +218,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
 	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth) * STACK;
+	if (p->coded)
+		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);
 	p->ring = k3_weights_ring(c, &b->weights);
 	p->states = states_bytes(ix, o);

@@ -25,6 +25,9 @@ struct k3_weights_options {
 /* A ring that is large enough for a model. */
 uint64_t k3_weights_ring(const struct k3_config *c, const struct k3_weights_options *o);
 
+/* Bytes of a worker's largest decoded block, where there is a trunk file. */
+uint64_t k3_weights_plain(const struct k3_config *c);
+
 /* The index must outlive the stream.  trunk: owned from now on, or NULL; also after an error. */
 K3_NODISCARD int k3_weights_new(const struct k3_index *ix, struct k3_trunk *trunk,
 			       const struct k3_weights_options *o, struct k3_weights **out,
