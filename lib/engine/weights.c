@@ -389,12 +389,13 @@ static void expert_entries(const struct k3_config *c, uint64_t block_rows, uint6
 
 	for (int i = 0; i < 2; i++) {
 		struct k3_expert_cut m = k3_expert_cut(c, role[i], block_rows);
-		uint64_t scales = m.rows * m.scale_bytes, codes = m.block_rows * m.code_bytes;
+		uint64_t scales = m.rows * m.scale_bytes, codes = m.block_rows * m.code_bytes, all;
 
 		*entry = codes > *entry ? codes : *entry;
 		*entry = scales > *entry ? scales : *entry;
-		if (scales + m.rows * m.code_bytes > *held)
-			*held = scales + m.rows * m.code_bytes;
+		/* each may come by a request of its own, which begins and ends on whole pages */
+		all = scales + m.rows * m.code_bytes + (m.blocks + 1) * 2 * K3_DIRECT;
+		*held = all > *held ? all : *held;
 	}
 }
 

@@ -249,6 +249,7 @@ k3-step -m m --trunk m.k3t <in >wide
 wrong='' refused=0 done=0
 if [ -z "$san" ]; then
 	for kb in 1000 4000 8000 $(seq 10000 1500 40000) $(seq 42000 6000 120000) 200000 400000; do
+		# shellcheck disable=SC3045 # dash has it, too
 		(ulimit -v "$kb" && exec timeout 20 k3-step -m m --trunk m.k3t -t 2) <in >got 2>err
 		s=$?
 		case $s in
@@ -259,6 +260,7 @@ if [ -z "$san" ]; then
 	done
 	is "$wrong" '' 'whatever the limit of the address space, an end with a sentence or the same bits'
 	ok "$([ $refused -gt 2 ] && [ $done -gt 2 ]; echo $?)" "both happen: $refused times and $done times"
+	# shellcheck disable=SC3045
 	(ulimit -v 300000 && exec k3-step -m m --mem 400M) <in >got 2>err
 	is "$?,$(grep -c 'more than the limit of the address space has' err)" 1,1 'a budget above that limit is refused'
 fi
