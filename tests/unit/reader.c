@@ -208,7 +208,9 @@ static void test_pins(void)
 		ok(good && k3_pins_used(p) <= limit && (uint64_t)n * BLOCK <= limit + (uint64_t)n * 500,
 		   "limit %llu: never more, each in a place of its own", (unsigned long long)limits[l]);
 		ok(n == round_of(p, &good) && good, "and a second round changes nothing");
+#ifndef __SANITIZE_THREAD__	/* which has more for each byte */
 		ok(resident() <= before + limit + (1 << 20), "nor is more resident");
+#endif
 		if (limits[l] == UINT64_MAX)
 			ok(n == BLOCKS, "all of them, if they fit");
 	}
@@ -476,8 +478,8 @@ static void test_ends(void)
 	ok(!t.wrong && !t.failed, "and then all of it");
 	t.route.until = 1;
 	run_once(&t, 0);
-	k3_reader_begin(t.reader, &t.route);
 	t.asked = 0;
+	k3_reader_begin(t.reader, &t.route);
 	ok(k3_reader_get(t.reader, 1u << 20, &e, &err) == K3_EARG, "an entry behind the end is an error");
 	k3_reader_end(t.reader);
 	trial_free(&t);
