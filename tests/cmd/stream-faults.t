@@ -137,6 +137,10 @@ if [ -n "$preload" ]; then
 	cp -r m sums
 	rm -f sums/*.k3i
 	k3-index --sum sums >/dev/null
+	for t in 1 3; do
+		k3-step -m sums --trunk m.k3t -t $t --mem "$large" <in >got
+		same want got "an index with sums, $t threads: the same bits"
+	done
 	# flipped PLACE TRUNK MODEL PATTERN
 	flipped() {
 		faulty flip "$1" k3-step -m "$3" --trunk "$2" -t $t --mem "$mem" <in >got 2>err
