@@ -140,7 +140,7 @@ fails 1 '300 tokens at a time in 1 sequences of up to 303 positions take [0-9]+ 
 	'a round that is too large is refused' k3-step -m demo -t 2 --mem "$floor" -s s1 <in
 is "$(wc -l <fails.err),$(wc -c <fails.out)" 1,0 'in one line, without a record'
 same s1 s2 'and the state is as it was'
-k3-step -m demo -t 2 --mem "$floor" <in 2>err
+k3-step -m demo -t 2 --mem "$floor" <in >out 2>err
 least=$(sed 's/.*take \([0-9]*\) bytes.*/\1/' err)
 at 'with what it says that it takes, it runs' want "$least" -m demo -t 2 --logits all
 k3-step -m demo -t 2 --mem $((least - 1)) <in >/dev/null 2>&1
