@@ -234,6 +234,18 @@ for signal in SIGINT SIGTERM SIGHUP; do
 done
 sed 's/^/# /' interrupt
 
+# progress, on a terminal only
+"$python" - "$demo" <<'EOF'
+import os, pty, re, subprocess, sys
+master, slave = pty.openpty()
+for options in [], ['--verify']:
+    p = subprocess.run(['k3-pack', '-t', '1', '-o', 'tty.k3t', *options, sys.argv[1]], stdout=subprocess.DEVNULL, stderr=slave)
+    text = os.read(master, 65536)
+    assert p.returncode == 0 and re.fullmatch(
+        rb'(\r0\.\d\d of 0\.01 GB, \d+\.\d\d GB/s, \d+ s left\x1b\[K)+\r\x1b\[K', text), text
+EOF
+ok $? "a terminal is shown how far it is, and the line is taken away again"
+
 # two at once
 for i in 1 2 3 4; do
 	k3-pack -o two.k3t "$demo" >"out.$i" 2>&1 &
