@@ -11,6 +11,7 @@
 #include "engine/source.h"
 #include "model/layer.h"
 #include "sys/memory.h"
+#include "sys/team.h"
 
 #include <k3/buf.h>
 
@@ -44,13 +45,6 @@ enum { POSITIONS = K3_PAGE };
 
 /* Bytes of a token in a sweep beside its vectors: its names, its row's place. */
 enum { TOKEN = 64, LINE = 256 };
-
-static unsigned processors(void)
-{
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n < 1 ? 1 : (unsigned)n;
-}
 
 static uint64_t max(uint64_t a, uint64_t b)
 {
@@ -202,7 +196,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	uint64_t blocks;
 	int rc;
 
-	*b = (struct k3_budget){ .threads = o->threads ? o->threads : processors() };
+	*b = (struct k3_budget){ .threads = o->threads ? o->threads : k3_processors() };
 	if (!o->last)
 		o->last = c->layers;
 	fill_disk(o, b);
