@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the checkpoint of k3-rehearse: the released geometry, made-up weights, shared extents. Needs numpy and reflinks.
 
-    rehearse.py size [--config FILE] [--bodies N]          bytes of disk that it takes, with its coded trunk
-    rehearse.py donors DIR [--config FILE] [--bodies N] [--jobs N]
-    rehearse.py model DONORS OUT [--config FILE]           the checkpoint, out of the donors
-    rehearse.py trunk DONORS/model.k3t OUT/model.k3i OUT/model.k3t
+    rehearse.py size                            bytes of disk that all of it takes
+    rehearse.py donors DONORS                   then let k3-pack write DONORS/model.k3t
+    rehearse.py model DONORS OUT                the checkpoint, out of the donors
+    rehearse.py trunk DONORS OUT FINGERPRINT    its trunk file, OUT/model.k3t; the fingerprint as k3-index -j tells it
 
 Files of one kind of layer (dense, KDA, MLA) whose headers have the same length are laid out alike, byte for byte: they make
 a class. A class has one to three donors with a trunk of its own, and every layer is a clone of a donor behind its header.
@@ -16,7 +16,7 @@ Experts come from one file of bodies, pages in a row, of which every layer takes
 body. Where a page holds the end of one tensor and the beginning of the next depends on the class: therefore the last page of
 each tensor of a body, whichever way it is cut, holds bytes that are good codes as well as good scales.
 """
-import argparse, ctypes, fcntl, json, multiprocessing, os, statistics, struct, sys
+import argparse, ctypes, fcntl, json, multiprocessing, os, signal, statistics, struct, sys
 import numpy as np
 
 here = os.path.dirname(os.path.realpath(__file__))
@@ -88,7 +88,8 @@ class Plan:
     def bytes(self):
         """Bytes on the disk: donors, their coded trunk, bodies, and what the file system itself needs."""
         trunk = sum(f.experts for f in self.donor_files)
-        return int(trunk * (1 + CODED) + self.bodies * self.body) + 93 * (3 << 20) + (512 << 20)
+        heads = sum(len(f.header) + 2 * PAGE for f in self.layers + self.rest)
+        return up(int(trunk * (1 + CODED) + self.bodies * self.body) * 101 // 100 + 3 * heads + (384 << 20))
 
 
 # ---- made-up bytes ----
@@ -175,9 +176,8 @@ class Maker:
             b = self.pairs[raw.random_raw(plan.body // 8).view(np.uint16)].view(np.uint8)
             at = 0
             for _ in range(3):
-                for a in (at + plan.codes - PAGE,):
-                    n = PAGE + plan.scales
-                    b[a:a + n] = self.scale[raw.random_raw((n + 7) // 8).view(np.uint8)[:n]]
+                a, n = at + plan.codes - PAGE, PAGE + plan.scales
+                b[a:a + n] = self.scale[raw.random_raw(n // 8).view(np.uint8)]
                 at += plan.codes + plan.scales
             yield b
 
@@ -221,6 +221,7 @@ state = {}
 
 
 def start(plan, dir):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     state.update(plan=plan, dir=dir, maker=Maker())
 
 
@@ -321,15 +322,42 @@ def model(plan, dir, out):
         json.dump(dict(metadata=dict(total_size=size), weight_map=weights), f)
 
 
+def trunk(plan, dir, out, fingerprint):
+    """A head for these layers, and behind it the sections of their donors (k3-trunk(5))."""
+    head, place, step, xxh = 48, 16, 1 << 16, ctypes.CDLL('libxxhash.so.0')
+    xxh.XXH3_64bits.restype = ctypes.c_uint64
+    xxh.XXH3_64bits.argtypes = ctypes.c_char_p, ctypes.c_size_t
+    source = os.open(os.path.join(dir, 'model.k3t'), os.O_RDONLY)
+    magic, version, flags, _, count, zero, _ = struct.unpack('<8sII16sIIQ', os.pread(source, head, 0))
+    if (magic, version, flags, count) != (b'K3TRUNK\n', 1, 0, len(plan.donor_files)):
+        sys.exit(f'rehearse.py: {dir}/model.k3t is not a trunk file of the donors')
+    sections = list(struct.iter_unpack('<QQ', os.pread(source, place * count, head)))
+    used = [sections[k] for k in plan.donor_of] + sections[-1:]
+    at = -(-(head + place * len(used) + 8) // step) * step
+    places, end = [], at
+    for _, length in used:
+        places.append((end, length))
+        end += length
+    text = struct.pack('<8sII16sIIQ', magic, version, 0, bytes.fromhex(fingerprint), len(used), 0, end)
+    text += b''.join(struct.pack('<QQ', *p) for p in places)
+    text += struct.pack('<Q', xxh.XXH3_64bits(text, len(text)))
+    fd = os.open(os.path.join(out, 'model.k3t'), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+    put(fd, text + bytes(at - len(text)), 0)
+    for (first, length), (to, _) in zip(used, places):
+        clone(fd, to, source, first, length)
+    os.close(fd)
+
+
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # and not without ending the workers
     ap = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     sub = ap.add_subparsers(dest='what', required=True)
-    for name, operands in (('size', []), ('donors', ['dir']), ('model', ['donors', 'out'])):
+    for name, operands in (('size', ''), ('donors', 'donors'), ('model', 'donors out'), ('trunk', 'donors out fingerprint')):
         p = sub.add_parser(name)
-        for o in operands:
+        for o in operands.split():
             p.add_argument(o)
-        p.add_argument('--config')
-        p.add_argument('--bodies', type=int, default=0)
+        p.add_argument('--config', help='geometry of this config.json instead of the released one')
+        p.add_argument('--bodies', type=int, default=0, help='bodies of experts, if more than a layer has experts')
         p.add_argument('--jobs', type=int, default=os.cpu_count())
     a = ap.parse_args()
     config = replica.CONFIG
@@ -340,9 +368,11 @@ def main():
     if a.what == 'size':
         print(plan.bytes())
     elif a.what == 'donors':
-        donors(plan, a.dir, a.jobs)
-    else:
+        donors(plan, a.donors, a.jobs)
+    elif a.what == 'model':
         model(plan, a.donors, a.out)
+    else:
+        trunk(plan, a.donors, a.out, a.fingerprint)
 
 
 if __name__ == '__main__':
