@@ -86,10 +86,10 @@ class Plan:
             sys.exit('rehearse.py: the codes and the scales of an expert must be whole pages')
 
     def bytes(self):
-        """Bytes on the disk: donors, their coded trunk, bodies, and what the file system itself needs."""
+        """Bytes on the disk: donors, their coded trunk, bodies, headers, and some for the places of shared extents."""
         trunk = sum(f.experts for f in self.donor_files)
         heads = sum(len(f.header) + 2 * PAGE for f in self.layers + self.rest)
-        return up(int(trunk * (1 + CODED) + self.bodies * self.body) * 101 // 100 + 3 * heads + (384 << 20))
+        return up(int(trunk * (1 + CODED) + self.bodies * self.body) * 101 // 100 + 3 * heads)
 
 
 # ---- made-up bytes ----
@@ -117,12 +117,6 @@ class Maker:
     def __init__(self):
         self.q = normals(65536)
         self.tables = {}
-        # two nibbles out of eight random bits, so that their values lie like those of normal weights
-        q = np.abs(normals(16)) * 2.2
-        grid = np.array([0, .5, 1, 1.5, 2, 3, 4, 6])
-        code = np.abs(q[:, None] - grid).argmin(-1).astype(np.uint8) | (np.arange(16) < 8).astype(np.uint8) << 3
-        byte = (code[None, :] | code[:, None] << 4).reshape(256).astype(np.uint16)
-        self.pairs = (byte[None, :] | byte[:, None] << 8).reshape(65536).astype('<u2')
         self.scale = np.repeat(np.array([118, 119, 120, 121], np.uint8), [24, 126, 90, 16])
 
     def table(self, std):
@@ -173,7 +167,7 @@ class Maker:
     def bodies(self, plan, first, count):
         raw = seeded(7, first)
         for _ in range(count):
-            b = self.pairs[raw.random_raw(plan.body // 8).view(np.uint16)].view(np.uint8)
+            b = raw.random_raw(plan.body // 8).view(np.uint8)       # all codes equally often
             at = 0
             for _ in range(3):
                 a, n = at + plan.codes - PAGE, PAGE + plan.scales
