@@ -119,7 +119,7 @@ fi
 # blocks can be shared there, so a rehearsal in it needs no image of its own
 k3-rehearse --config "$tmp/config.json" -d "$(dirname "$model")" -n 2 >"$tmp/inner" 2>"$tmp/err"
 ok $? 'inside a file system that shares blocks'
-is "$(wc -l <"$tmp/inner") $(awk 'NR == 2 { print NF, $1 }' "$tmp/inner")" '2 7 default' 'a line for the run'
+is "$(wc -l <"$tmp/inner") $(awk 'NR == 2 { print NF, $1 }' "$tmp/inner")" '2 8 default' 'a line for the run'
 is "$(ls "$(dirname "$model")")" model 'nothing is left there'
 
 sed -n '2,$p' "$tmp/out" | sh -eu
