@@ -40,6 +40,12 @@ is "$(sed '2s/[0-9.]*$/N/; s/  */ /g' "$tmp/out")" 'memory peak GB
 default N' 'memory, and no times'
 is "$(cat "$tmp/err")" '' 'nothing to complain about'
 is "$(left)" 0 'nothing is left'
+fails 1 'k3-step --mem 1k did not come to its end' 'a run that fails' \
+	k3-rehearse --holes --mem 1k --config "$tmp/config.json" -d "$disk"
+is "$(left)" 0 'leaves nothing either'
+k3-rehearse --holes --keep --mem=64M --mem 1G --config "$tmp/config.json" -d "$disk" -n 1 >"$tmp/out" 2>"$tmp/err"
+is "$? $(awk 'NR < 4 { printf "%s ", $1 }' "$tmp/out")$(sed '1,/^The model is/d' "$tmp/out" | sh -eu; left)" '0 memory 64M 1G 0' \
+	'two budgets, and removed as it says'
 
 # ---- weights ----
 if [ "$(id -u)" -ne 0 ]; then
@@ -127,9 +133,10 @@ ok $? 'it is removed as it says'
 is "$(left)" 0 'and nothing is left'
 
 # a signal, while it works
-for after in 0.3 0.6 0.9; do
+for after in 0.1 0.5 1; do
 	k3-rehearse --config "$tmp/config.json" -d "$disk" -n 1000000 >/dev/null 2>&1 &
 	pid=$!
+	until [ -n "$(ls "$disk")" ]; do sleep 0.01; done
 	sleep $after
 	kill -TERM $pid
 	wait $pid
