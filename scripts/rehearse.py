@@ -41,7 +41,6 @@ class File:
 
     def __init__(self, tensors, length=0):
         self.header, items = replica.header(tensors)
-        self.natural = len(self.header)
         if length:
             self.header = replica.fill(self.header, length)
         base = len(self.header)
