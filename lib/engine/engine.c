@@ -33,6 +33,7 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 	struct k3_engine *e = calloc(1, sizeof *e);
 	struct k3_trunk *trunk = NULL;
 	unsigned threads;
+	uint64_t spare;
 	int rc;
 
 	*out = NULL;
@@ -49,6 +50,12 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 		rc = k3_weights_new(ix, trunk, &e->budget.weights, &e->weights, err);
 	if (!rc)
 		rc = k3_team_new(threads, &e->team, err);
+	if (!rc) {
+		/* until a sweep shares memory out anew: records of states need no sweep */
+		spare = e->budget.plan.memory - e->budget.plan.floor;
+		e->logits = spare < e->budget.logits ? spare : e->budget.logits;
+		k3_weights_keep(e->weights, spare - e->logits);
+	}
 	if (!rc)
 		rc = k3_vectors_new(e->config, &e->vectors, err);
 	if (!rc) {
@@ -152,8 +159,7 @@ int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64
 		     int (*sink)(void *ctx, uint64_t i, const float *logits, struct k3_err *err),
 		     void *ctx, struct k3_err *err)
 {
-	uint64_t group = e->budget.logits / (((uint64_t)e->config->vocab + e->config->hidden) *
-					     sizeof(float));
+	uint64_t group = e->logits / k3_logits_bytes(e->config);
 	struct head h = { .n = 0 };
 	uint32_t passes;
 	int rc = 0;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, HUGE = 2 << 20 };
 
 /* Best on recorded routes, of what was tried (docs/performance.md, k3-stat sim). */
 static const float decay = 0.5f;
@@ -52,10 +52,10 @@ uint64_t k3_expert_cache_unit(const struct k3_config *c)
 	return moe_layers(c) * expert_bytes(c);
 }
 
-/* Places of a layer that fit into so many bytes. */
-static uint32_t places_of(const struct k3_config *c, uint64_t bytes)
+uint32_t k3_expert_cache_places(const struct k3_config *c, uint64_t bytes)
 {
-	uint64_t unit = k3_expert_cache_unit(c), n = unit ? bytes / unit : 0;
+	/* a huge page is resident as a whole */
+	uint64_t unit = k3_expert_cache_unit(c), n = unit ? bytes / HUGE * HUGE / unit : 0;
 
 	return n < c->experts ? (uint32_t)n : c->experts;
 }
@@ -76,7 +76,7 @@ int k3_expert_cache_new(const struct k3_config *config, uint64_t bytes,
 		return k3_fail_nomem(err);
 	c->config = config;
 	c->expert_bytes = expert_bytes(config);
-	c->places = places_of(config, bytes);
+	c->places = k3_expert_cache_places(config, bytes);
 	c->expert = k3_calloc(config->experts, sizeof *c->expert);
 	c->users = k3_calloc(config->experts, sizeof *c->users);
 	c->place = k3_calloc(config->experts, sizeof *c->place);
@@ -111,15 +111,18 @@ void k3_expert_cache_free(struct k3_expert_cache *c)
 
 void k3_expert_cache_limit(struct k3_expert_cache *c, uint64_t bytes)
 {
-	uint32_t places = places_of(c->config, bytes);
-	uint64_t unit = k3_expert_cache_unit(c->config);
+	uint32_t places = k3_expert_cache_places(c->config, bytes);
+	uint64_t end, all = k3_expert_cache_bytes(c);
 
 	if (!c->policy)
 		return;
 	if (places > c->places)
 		places = c->places;
 	k3_cache_policy_limit(c->policy, places);
-	madvise(c->area + places * unit, (c->places - places) * unit, MADV_DONTNEED);
+	/* a page that a place ends in stays */
+	end = k3_direct_up(places * k3_expert_cache_unit(c->config));
+	if (end < all)
+		madvise(c->area + end, all - end, MADV_DONTNEED);
 }
 
 void k3_expert_cache_visit(struct k3_expert_cache *c, uint32_t layer, const uint32_t *expert,

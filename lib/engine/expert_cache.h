@@ -17,8 +17,9 @@ K3_NODISCARD int k3_expert_cache_new(const struct k3_config *c, uint64_t bytes,
 				     struct k3_expert_cache **out, struct k3_err *err);
 void k3_expert_cache_free(struct k3_expert_cache *c);
 
-/* What one place in every layer takes, and all places that there may be. */
+/* What one place in every layer takes, the places that fit into so many bytes, and what all may take. */
 uint64_t k3_expert_cache_unit(const struct k3_config *c);
+uint32_t k3_expert_cache_places(const struct k3_config *c, uint64_t bytes);
 uint64_t k3_expert_cache_bytes(const struct k3_expert_cache *c);
 
 /* From now on only so many bytes; what lies beyond is given back.  Nothing may be in use. */

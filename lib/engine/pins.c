@@ -24,6 +24,26 @@ struct k3_pins {
 	unsigned char *area;
 };
 
+/* What blocks take in the area: each may have up to ALIGN - 1 bytes behind it. */
+static uint64_t area_bytes(uint64_t blocks, uint64_t total)
+{
+	return total + blocks * ALIGN;
+}
+
+/* A huge page is resident as a whole. */
+static uint64_t whole_pages(uint64_t limit, uint64_t most)
+{
+	return limit < most ? limit / PAGE * PAGE : most;
+}
+
+uint64_t k3_pins_expected(uint64_t blocks, uint64_t total, uint64_t limit)
+{
+	uint64_t most = area_bytes(blocks, total);
+
+	limit = whole_pages(limit, most);
+	return limit < most ? (uint64_t)((double)limit / (double)most * (double)total) : total;
+}
+
 int k3_pins_new(uint64_t blocks, uint64_t total, uint64_t most, struct k3_pins **out,
 		struct k3_err *err)
 {
@@ -32,9 +52,8 @@ int k3_pins_new(uint64_t blocks, uint64_t total, uint64_t most, struct k3_pins *
 	*out = NULL;
 	if (!p)
 		return k3_fail_nomem(err);
-	/* a block may have up to ALIGN - 1 bytes behind it */
 	p->blocks = blocks;
-	p->total = total + blocks * ALIGN;
+	p->total = area_bytes(blocks, total);
 	p->most = p->limit = most < p->total ? most : p->total;
 	p->place = k3_calloc(blocks, sizeof *p->place);
 	if (p->most)
@@ -60,8 +79,7 @@ void k3_pins_limit(struct k3_pins *p, uint64_t bytes)
 {
 	uint64_t was = (p->used + PAGE - 1) / PAGE * PAGE, end = 0;
 
-	/* a huge page is resident as a whole */
-	p->limit = bytes < p->most ? bytes / PAGE * PAGE : p->most;
+	p->limit = whole_pages(bytes, p->most);
 	if (p->used <= p->limit)
 		return;
 	for (uint64_t i = 0; i < p->blocks; i++) {

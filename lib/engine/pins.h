@@ -23,6 +23,9 @@ void k3_pins_free(struct k3_pins *p);
 /* From now on at most so many bytes; what lies beyond is given back.  Nothing may be in use. */
 void k3_pins_limit(struct k3_pins *p, uint64_t bytes);
 
+/* About as many bytes of blocks will stay under that limit. */
+uint64_t k3_pins_expected(uint64_t blocks, uint64_t total, uint64_t limit);
+
 /* The bytes of a block that is here, or NULL. */
 const unsigned char *k3_pins_find(const struct k3_pins *p, uint64_t block);
 /* A place for a block that will stay; NULL if it will not or has one.  Then fill it and say so. */

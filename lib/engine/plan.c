@@ -8,6 +8,7 @@
 #include "engine/plan.h"
 #include "data/index.h"
 #include "engine/expert_cache.h"
+#include "engine/pins.h"
 #include "engine/source.h"
 #include "model/layer.h"
 #include "sys/memory.h"
@@ -56,7 +57,12 @@ static uint64_t min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads, uint64_t logits,
+uint64_t k3_logits_bytes(const struct k3_config *c)
+{
+	return k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden);
+}
+
+uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads,
 			const struct k3_sweep_size *s)
 {
 	uint64_t positions = max(s->positions, c->layers + 2);
@@ -65,7 +71,7 @@ uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads, uint64_t lo
 	sum += s->tokens * TOKEN + s->lines * LINE;
 	sum += k3_tile_bytes(c, s->tile) + k3_routed_bytes(c, s->tokens);
 	sum += threads * k3_scratch_size(c, positions) * sizeof(float);
-	return sum + max(logits, k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden));
+	return sum + k3_logits_bytes(c);
 }
 
 /* ---- the trunk file ---- */
@@ -133,7 +139,7 @@ static uint64_t states_bytes(const struct k3_index *ix, const struct k3_engine_o
 
 /* One token in each sequence. */
 static uint64_t least_sweep(const struct k3_config *c, const struct k3_engine_options *o,
-			    unsigned threads, uint64_t logits)
+			    unsigned threads)
 {
 	struct k3_sweep_size s = {
 		.tokens = o->sequences, .tile = o->sequences, .lines = o->sequences,
@@ -141,7 +147,7 @@ static uint64_t least_sweep(const struct k3_config *c, const struct k3_engine_op
 		.width = k3_config_sources(c, o->last) * (uint64_t)c->hidden,
 	};
 
-	return k3_sweep_bytes(c, threads, logits, &s);
+	return k3_sweep_bytes(c, threads, &s);
 }
 
 /* What there may be: --mem, or most of what is free. */
@@ -168,13 +174,11 @@ static int choose_memory(const struct k3_engine_options *o, uint64_t *out, struc
 static void spend(const struct k3_config *c, struct k3_plan *p, uint64_t blocks)
 {
 	uint64_t left = p->memory - p->floor, unit = k3_expert_cache_unit(c);
-	uint64_t all = p->trunk_bytes + blocks * 64, places;
+	uint64_t all = p->trunk_bytes + blocks * 64;
 
-	p->pinned = min(left, p->trunk_bytes);
-	if (left > all && unit) {
-		places = min((left - all) / unit, c->experts);
-		p->cached = places * unit;
-	}
+	p->pinned = k3_pins_expected(blocks, p->trunk_bytes, left);
+	if (left > all)
+		p->cached = k3_expert_cache_places(c, left - all) * unit;
 }
 
 /* What a token still reads, and how long that takes. */
@@ -192,6 +196,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 {
 	const struct k3_config *c = k3_index_config(ix);
 	struct k3_engine_options filled = *given, *o = &filled;
+	struct k3_reader_options buffers;
 	struct k3_plan *p = &b->plan;
 	uint64_t blocks;
 	int rc;
@@ -210,12 +215,15 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
 	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth) * STACK;
+	if (p->coded)
+		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);
-	p->ring = k3_weights_ring(c, &b->weights);
+	buffers = k3_weights_buffers(c, &b->weights);
+	p->ring = k3_reader_memory(&buffers);
 	p->states = states_bytes(ix, o);
 	b->logits = min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
-	p->activations = least_sweep(c, o, b->threads, 0);
+	p->activations = least_sweep(c, o, b->threads);
 	p->floor = b->fixed + p->states + p->activations;
 	if (p->memory < p->floor)
 		rc = k3_fail(err, K3_ENOMEM, "%" PRIu64 " bytes of memory are too few: it takes at "

@@ -85,7 +85,7 @@ unsigned k3_reader_least(unsigned workers)
 	return workers + 2;
 }
 
-static uint64_t memory_size(const struct k3_reader_options *o)
+uint64_t k3_reader_memory(const struct k3_reader_options *o)
 {
 	return o->buffers * o->buffer;
 }
@@ -305,7 +305,7 @@ int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 	pthread_cond_init(&r->work, NULL);
 	pthread_cond_init(&r->room, NULL);
 	pthread_cond_init(&r->quiet, NULL);
-	r->memory = k3_huge_new(memory_size(o));
+	r->memory = k3_huge_new(k3_reader_memory(o));
 	r->thread = k3_calloc(o->depth, sizeof *r->thread);
 	r->request = k3_calloc(o->buffers, sizeof *r->request);
 	r->idle = k3_calloc(o->buffers, sizeof(struct request *));
@@ -329,7 +329,7 @@ void k3_reader_free(struct k3_reader *r)
 	pthread_mutex_unlock(&r->lock);
 	for (unsigned i = 0; i < r->threads; i++)
 		pthread_join(r->thread[i], NULL);
-	k3_huge_free(r->memory, memory_size(&r->o));
+	k3_huge_free(r->memory, k3_reader_memory(&r->o));
 	pthread_cond_destroy(&r->quiet);
 	pthread_cond_destroy(&r->room);
 	pthread_cond_destroy(&r->work);

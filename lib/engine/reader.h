@@ -34,6 +34,8 @@ struct k3_reader_options {
 /* The buffer that takes a request and any entry; and how many let that many workers go on. */
 uint64_t k3_reader_buffer(uint64_t request, uint64_t entry);
 unsigned k3_reader_least(unsigned workers);
+/* The bytes of all buffers. */
+uint64_t k3_reader_memory(const struct k3_reader_options *o);
 
 K3_NODISCARD int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 			       struct k3_reader **out, struct k3_err *err);

@@ -164,12 +164,13 @@ static uint64_t longest(const struct k3_sweep *s)
 
 /*
  * Tokens a tile: what was asked for, or as many as memory holds, for each tile more costs
- * the trunk once more; never more than there are.  What is left is for weights.
+ * the trunk once more; never more than there are.  Of what is left, logits get what they can
+ * use, and weights the rest.
  */
 static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k3_err *err)
 {
 	struct k3_engine *e = s->e;
-	uint64_t have = e->budget.plan.memory, used = e->budget.fixed, need;
+	uint64_t have = e->budget.plan.memory, used = e->budget.fixed, need, more;
 	struct k3_sweep_size size = { .tokens = s->tokens, .lines = s->lines,
 				      .positions = longest(s), .width = s->width };
 
@@ -179,7 +180,7 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	}
 	size.tile = e->tile && e->tile < s->tokens ? e->tile : s->tokens;
 	for (;;) {
-		need = used + k3_sweep_bytes(e->config, e->budget.threads, e->budget.logits, &size);
+		need = used + k3_sweep_bytes(e->config, e->budget.threads, &size);
 		if (need <= have || size.tile <= 1 || e->tile)
 			break;
 		size.tile = (size.tile + 1) / 2;
@@ -190,7 +191,12 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 			       " bytes of memory, and there are %" PRIu64, s->tokens, s->lines,
 			       size.positions, need, have);
 	s->tile_tokens = size.tile ? size.tile : 1;
-	k3_weights_keep(e->weights, have - need);
+	/* one row of them is in what is needed */
+	more = s->tokens ? (s->tokens - 1) * k3_logits_bytes(e->config) : 0;
+	more = more < e->budget.logits ? more : e->budget.logits;
+	more = more < have - need ? more : have - need;
+	e->logits = k3_logits_bytes(e->config) + more;
+	k3_weights_keep(e->weights, have - need - more);
 	return 0;
 }
 

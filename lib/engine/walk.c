@@ -28,6 +28,8 @@ struct k3_expert_cut k3_expert_cut(const struct k3_config *c, enum k3_role role,
 	m.scale_bytes = m.cols / GROUP;
 	m.block_rows = block_rows ? block_rows
 				  : k3_block_rows(m.rows, m.code_bytes + m.scale_bytes);
+	if (m.rows / m.block_rows >= K3_EXPERT_BLOCKS)
+		m.block_rows = m.rows / K3_EXPERT_BLOCKS + 1;
 	m.blocks = (m.rows + m.block_rows - 1) / m.block_rows;
 	return m;
 }

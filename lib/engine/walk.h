@@ -23,6 +23,9 @@ struct k3_route {
 	uint32_t *expert;		/* ascending */
 };
 
+/* Blocks of an expert's matrix: its scales are held until the last one is used, and queues are finite. */
+enum { K3_EXPERT_BLOCKS = 500 };
+
 /* A matrix of an expert, K3_W1, K3_W2 or K3_W3, and how it is cut. */
 struct k3_expert_cut {
 	uint64_t rows, cols;

@@ -11,7 +11,6 @@
 #include "data/roles.h"
 #include "engine/expert_cache.h"
 #include "engine/pins.h"
-#include "engine/reader.h"
 #include "math/code.h"
 #include "math/kernels.h"
 
@@ -28,7 +27,7 @@ struct hand {
 	struct k3_step step;		/* the matrix that it asks blocks of */
 	uint64_t held[2];		/* entries */
 	unsigned holds;
-	unsigned char *plain;		/* a block of kv_b, decoded */
+	unsigned char *plain;		/* a block of kv_b, decoded: keys or values of a head */
 };
 
 /* An expert of the current layer, on its way from the disk. */
@@ -174,12 +173,17 @@ static int trunk_block(struct k3_weights *s, struct hand *h, uint64_t i, struct 
 	return 0;
 }
 
+uint64_t k3_weights_plain(const struct k3_config *c)
+{
+	return (uint64_t)(c->nope > c->v_dim ? c->nope : c->v_dim) * c->kv_rank * 2;
+}
+
 /* kv_b's rows are not only multiplied with: they are needed as they were. */
-static int decode(struct hand *h, const struct k3_use *use, const struct k3_entry *e,
+static int decode(const struct k3_config *c, struct hand *h, const struct k3_entry *e,
 		  struct k3_block *b, struct k3_err *err)
 {
 	if (!h->plain)
-		h->plain = k3_reallocarray(NULL, use->block_rows, use->cols * 2);
+		h->plain = malloc(k3_weights_plain(c));
 	if (!h->plain)
 		return k3_fail_nomem(err);
 	k3_code_decode(e->data, 0, b->rows, h->plain);
@@ -200,7 +204,7 @@ static int use_block(struct k3_weights *s, struct hand *h, uint64_t i, struct k3
 	if (!k3_source_coded(s->source))
 		b->data = e.data;
 	else if (use->role == K3_MLA_KVB)
-		rc = decode(h, use, &e, b, err);
+		rc = decode(s->config, h, &e, b, err);
 	else
 		b->coded = e.data;
 	return rc;
@@ -409,8 +413,8 @@ static uint64_t largest_entry(const struct k3_config *c, uint64_t block_rows)
 	return entry;
 }
 
-static struct k3_reader_options buffers(const struct k3_config *c,
-					const struct k3_weights_options *o)
+struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
+					    const struct k3_weights_options *o)
 {
 	struct k3_reader_options ro = {
 		.buffer = k3_reader_buffer(o->request, largest_entry(c, o->block_rows)),
@@ -421,17 +425,10 @@ static struct k3_reader_options buffers(const struct k3_config *c,
 	return ro;
 }
 
-uint64_t k3_weights_ring(const struct k3_config *c, const struct k3_weights_options *o)
-{
-	struct k3_reader_options ro = buffers(c, o);
-
-	return ro.buffers * ro.buffer;
-}
-
 static int make_parts(struct k3_weights *s, struct k3_trunk *trunk,
 		      const struct k3_weights_options *o, struct k3_err *err)
 {
-	struct k3_reader_options ro = buffers(s->config, o);
+	struct k3_reader_options ro = k3_weights_buffers(s->config, o);
 	int rc = k3_source_new(s->ix, trunk, o->block_rows, &s->source, err);
 
 	if (!rc)

@@ -11,6 +11,7 @@
  *	direct	are refused if they are direct
  *	flip	return byte FROM with its lowest bit changed
  *	once	fail the first time only
+ * With K3_FAULT_WHEN=FILE only while that file exists.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,6 +28,7 @@ enum { PAGE = 4096 };
 static struct {
 	char name[256], what[16];
 	unsigned long long from, to;
+	const char *when;
 	bool set;
 } fault;
 static atomic_int hits;
@@ -38,6 +40,7 @@ static void begin(void)
 {
 	const char *s = getenv("K3_FAULT");
 
+	fault.when = getenv("K3_FAULT_WHEN");
 	*(void **)&next = dlsym(RTLD_NEXT, "pread64");
 	fault.set = s && sscanf(s, "%255[^:]:%llu:%llu:%15s", fault.name, &fault.from, &fault.to,
 				fault.what) == 4;
@@ -49,7 +52,8 @@ static bool concerned(int fd, size_t n, off_t offset)
 	size_t len = strlen(fault.name);
 	ssize_t k;
 
-	if (!fault.set || (unsigned long long)offset >= fault.to ||
+	if (!fault.set || (fault.when && access(fault.when, F_OK)) ||
+	    (unsigned long long)offset >= fault.to ||
 	    (unsigned long long)offset + n <= fault.from)
 		return false;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -65,7 +69,7 @@ static bool is(const char *what)
 static ssize_t faulty(int fd, void *p, size_t n, off_t offset)
 {
 	int before = atomic_fetch_add(&hits, 1);
-	ssize_t k;
+	ssize_t k, left;
 
 	if (is("eio") || (is("once") && !before)) {
 		errno = EIO;
@@ -78,8 +82,9 @@ static ssize_t faulty(int fd, void *p, size_t n, off_t offset)
 	if (is("eof")) {
 		if ((unsigned long long)offset >= fault.from)
 			return 0;
-		n = (size_t)(fault.from - (unsigned long long)offset);
-		return next(fd, p, n > PAGE ? n / PAGE * PAGE : PAGE, offset) > 0 ? (ssize_t)n : -1;
+		k = next(fd, p, n, offset);
+		left = (ssize_t)(fault.from - (unsigned long long)offset);
+		return k > left ? left : k;
 	}
 	if (is("stall") && !before)
 		sleep(2);

@@ -27,6 +27,11 @@ struct checkpoint {
 	struct k3_err err;
 };
 
+/* The width of an expert. */
+#ifndef CHECKPOINT_WIDTH
+#define CHECKPOINT_WIDTH "32"
+#endif
+
 static const char checkpoint_config[] =
 "{\"model_type\":\"kimi_k3\",\"eos_token_id\":1,\"text_config\":{\"model_type\":\"kimi_linear\","
 "\"hidden_size\":44,\"num_hidden_layers\":5,\"vocab_size\":50,\"rms_norm_eps\":1e-5,"
@@ -35,7 +40,7 @@ static const char checkpoint_config[] =
 "\"num_attention_heads\":3,\"num_key_value_heads\":3,\"q_lora_rank\":20,\"kv_lora_rank\":18,"
 "\"qk_nope_head_dim\":9,\"qk_rope_head_dim\":5,\"v_head_dim\":7,\"mla_use_nope\":true,"
 "\"mla_use_output_gate\":true,\"num_experts\":10,\"num_experts_per_token\":3,"
-"\"num_shared_experts\":2,\"moe_intermediate_size\":32,\"routed_expert_hidden_size\":32,"
+"\"num_shared_experts\":2,\"moe_intermediate_size\":" CHECKPOINT_WIDTH ",\"routed_expert_hidden_size\":32,"
 "\"latent_moe_use_norm\":true,\"moe_router_activation_func\":\"sigmoid\",\"moe_renormalize\":true,"
 "\"routed_scaling_factor\":1.0,\"num_expert_group\":1,\"topk_group\":1,\"attn_res_block_size\":2,"
 "\"max_position_embeddings\":4096,\"tie_word_embeddings\":false,\"linear_attn_config\":{"

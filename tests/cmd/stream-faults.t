@@ -1,0 +1,305 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# k3-step on a disk with faults, and on files that are wrong or change: a sentence that names the place, or the same bits.
+. tests/cmd/lib.sh
+. tests/cmd/tiny.sh
+cd "$tmp" || exit 1
+PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE
+record=8320	# bytes of one with a row of the demo
+cp -r "$demo" m
+chmod -R u+w m
+rm -f m/*.k3i
+k3-index m >/dev/null	# of these very files, so that nobody reads them again to know them
+k3-pack -o m.k3t m >/dev/null
+floor=$(k3-step -m m --trunk m.k3t -t 3 --plan | jq .floor)
+small=$((floor + 300000)) large=$((floor + 30000000))
+printf '5 6 7\n8\n' >in
+k3-step -m m --trunk none <in >want
+
+san=
+grep -q __asan_init "$(command -v k3-step)" && san=yes
+shim=${K3_BUILD:-$top/build}/shim/pread.so
+K3_FAULT=.safetensors:0:99999999999:eio LD_PRELOAD=$shim timeout 20 k3-step -m m <in >out 2>err
+s=$?
+if [ -z "$san" ] && [ $s -eq 1 ] && ! grep -q 'ld.so' err; then
+	preload=yes
+else
+	preload=
+	skip 'faults of a disk' 'nothing can be preloaded here'
+fi
+
+# tensor MODEL NAME [BYTE]: the file that it lies in and its offset there, with a colon in between
+tensor() {
+	"$python" - "$@" <<'EOF'
+import glob, json, os, sys
+for path in glob.glob(sys.argv[1] + '/*.safetensors'):
+    with open(path, 'rb') as f:
+        n = int.from_bytes(f.read(8), 'little')
+        head = json.loads(f.read(n))
+    if sys.argv[2] in head:
+        at = 8 + n + head[sys.argv[2]]['data_offsets'][0] + int((sys.argv + ['0'])[3])
+        print(os.path.basename(path), at, sep=':')
+EOF
+}
+# block FILE SECTION NUMBER [BYTE]: the same for a block of a trunk file
+block() {
+	"$python" - "$@" <<'EOF'
+import struct, sys
+b, section, number = open(sys.argv[1], 'rb').read(), int(sys.argv[2]), int(sys.argv[3])
+at, = struct.unpack_from('<Q', b, 48 + 16 * section)
+assert number < struct.unpack_from('<I', b, at + 8)[0]
+unit, _ = struct.unpack_from('<II', b, at + 24 + 16 * number)
+print(sys.argv[1], at + 64 * unit + int((sys.argv + ['0'])[4]), sep=':')
+EOF
+}
+# faulty WHAT PLACE COMMAND...: PLACE is FILE:OFFSET
+faulty() {
+	fault=$2:$((${2##*:} + 1)):$1
+	shift 2
+	K3_FAULT=$fault LD_PRELOAD=$shim timeout 30 "$@"
+}
+# each FUNCTION: for threads and budgets
+each() {
+	for t in 1 3; do
+		for mem in $small $large; do
+			"$@"
+		done
+	done
+}
+
+# ---- reads that fail ----
+layer=language_model.model.layers
+expert=$(echo 5 | k3-step -m m --logits none --trace /dev/stdout | jq -r 'select(.event == "route" and .layer == 4) | .experts[1]')
+e=$layer.4.block_sparse_moe.experts.$expert
+# broken WHAT PLACE TRUNK
+broken() {
+	faulty "$1" "$2" k3-step -m m --trunk "$3" -t $t --mem "$mem" <in >got 2>err
+	s=$?
+	[ "$s,$(wc -l <err),$(wc -c <got)" = 1,1,0 ] && grep -Eq "^k3-step: .*${2%%:*}: .*offset [0-9]+" err ||
+		wrong="$wrong [$t threads, $mem: status $s, $(cat err)]"
+}
+if [ -n "$preload" ]; then
+	for what in eio once eof; do
+		for place in "$(block m.k3t 0 0):m.k3t" "$(block m.k3t 3 20 30):m.k3t" "$(block m.k3t 9 5):m.k3t" \
+			"$(tensor m $layer.0.self_attn.q_proj.weight 5000):none" "$(tensor m $layer.3.input_layernorm.weight 9):none" \
+			"$(tensor m $e.w1.weight_packed):m.k3t" "$(tensor m $e.w2.weight_scale):none" \
+			"$(tensor m $e.w3.weight_packed 100):m.k3t" \
+			"$(tensor m language_model.lm_head.weight 700000):none" \
+			"$(tensor m language_model.model.embed_tokens.weight $((6 * 384))):m.k3t"; do
+			wrong=
+			each broken $what "${place%:*}" "${place##*:}"
+			is "$wrong" '' "$what at $place: status 1, a line with file and offset, no record"
+		done
+	done
+
+	# whole FILE:FROM:TO:WHAT TRUNK LINES: and these do not matter, but for so many lines of warning
+	whole() {
+		K3_FAULT=$1 LD_PRELOAD=$shim timeout 30 k3-step -m m --trunk "$2" -t $t --mem "$mem" <in >got 2>err
+		s=$?
+		[ $s -eq 0 ] && cmp -s want got && [ "$(wc -l <err)" -eq "$3" ] ||
+			wrong="$wrong [$t threads, $mem: status $s, $(cat err)]"
+	}
+	for file in .safetensors:none .safetensors:m.k3t m.k3t:m.k3t; do
+		wrong=
+		each whole "${file%:*}:0:99999999999:short" "${file#*:}" 0
+		is "$wrong" '' "short reads of ${file%:*}, trunk ${file#*:}: the same bits"
+		wrong=
+		each whole "${file%:*}:0:99999999999:direct" "${file#*:}" 1
+		is "$wrong,$(grep -c "${file%:*}: direct reads are refused" err)" ',1' \
+			"direct reads of ${file%:*} refused, trunk ${file#*:}: the same bits, and one line says so"
+	done
+	t=2 mem=$small wrong='' began=$(date +%s)
+	whole "m.k3t:900000:1000000:stall" m.k3t 0
+	whole ".safetensors:700000:900000:stall" none 0
+	is "$wrong,$(($(date +%s) - began >= 4))" ,1 'a disk that stalls'
+
+	# only in the second round: what was written stays, and a state stays at the first
+	for t in 1 3; do
+		for place in "$(block m.k3t 4 12)" "$(tensor m language_model.model.embed_tokens.weight $((8 * 384)))"; do
+			rm -f now s
+			r=$(K3_FAULT_WHEN=now faulty eio "$place" "$python" "$top/tests/cmd/midrun.py" 'touch now' \
+				k3-step -m m --trunk m.k3t -t $t --mem "$small" -s s)
+			is "$r,$(wc -l <err)" "1 $record,1" "a read fails in the second round, $t threads: the first has its record"
+			head -c $record want >first
+			same first got 'as it must be'
+			if [ "$(k3-stat -j s | jq .pending)" -gt 0 ]; then
+				k3-step -m m -s s --trunk none </dev/null >got
+			else
+				echo 8 | k3-step -m m -s s --trunk none >got
+			fi
+			tail -c $record want >second
+			same second got 'and the state goes on where it was'
+		done
+	done
+
+	# ---- a bit that changes on its way ----
+	cp -r m sums
+	rm -f sums/*.k3i
+	k3-index --sum sums >/dev/null
+	for t in 1 3; do
+		k3-step -m sums --trunk m.k3t -t $t --mem "$large" <in >got
+		same want got "an index with sums, $t threads: the same bits"
+	done
+	# flipped PLACE TRUNK MODEL PATTERN
+	flipped() {
+		faulty flip "$1" k3-step -m "$3" --trunk "$2" -t $t --mem "$mem" <in >got 2>err
+		s=$?
+		[ "$s,$(wc -l <err),$(wc -c <got)" = 1,1,0 ] && grep -Eq "$4" err ||
+			wrong="$wrong [$t threads, $mem: status $s, $(cat err)]"
+	}
+	while read -r text place trunk model pattern; do
+		wrong=
+		each flipped "$place" "$trunk" "$model" "$pattern"
+		is "$wrong" '' "a bit of $text: refused, with its name"
+	done <<EOF
+a_coded_block $(block m.k3t 3 20 200) m.k3t m m\\.k3t:.offset.[0-9]+:.$layer\\.3\\..*rows.[0-9]+.to.[0-9]+:.the.checksum
+the_head_of_a_block $(block m.k3t 1 18 3) m.k3t m m\\.k3t:.offset.[0-9]+:.$layer\\.1\\..*rows.[0-9]+.to.[0-9]+:.the.checksum
+a_vector $(block m.k3t 5 4 7) m.k3t m m\\.k3t:.offset.[0-9]+:.$layer\\.5\\.input_layernorm
+the_last_block $(block m.k3t 9 18 90) m.k3t m m\\.k3t:.offset.[0-9]+:.language_model\\.lm_head
+codes_of_an_expert $(tensor sums $e.w1.weight_packed 77) m.k3t sums sums:.layer.4.expert.$expert.differs.from.its.sum
+scales_of_an_expert $(tensor sums $e.w3.weight_scale 3) m.k3t sums sums:.layer.4.expert.$expert.differs.from.its.sum
+its_last_matrix $(tensor sums $e.w2.weight_packed 1000) none sums sums:.layer.4.expert.$expert.differs.from.its.sum
+EOF
+	t=2 mem=$large
+	faulty flip "$(tensor m $e.w1.weight_packed 77)" k3-step -m m --trunk m.k3t <in >got 2>err
+	is "$?,$(cat err)" 0, 'an expert without a sum is believed'
+	! cmp -s got want
+	ok $? 'so a bit of it does change records'
+fi
+
+# ---- files ----
+tiny other --seed 7
+k3-pack -o other.k3t other >/dev/null
+fails 1 'other\.k3t: .*another model' 'a trunk file of another model' k3-step -m m --trunk other.k3t <in
+fails 1 'no-such\.k3t' 'one that is not there' k3-step -m m --trunk no-such.k3t <in
+fails 1 'm/config\.json: ' 'one that is none' k3-step -m m --trunk m/config.json <in
+fails 1 ': ' 'a directory' k3-step -m m --trunk m <in
+# changed OFFSET: bad.k3t with another byte there
+changed() {
+	cp m.k3t bad.k3t
+	"$python" -c 'import sys
+f = open("bad.k3t", "r+b"); f.seek(int(sys.argv[1])); b = f.read(1)[0]; f.seek(-1, 1); f.write(bytes([b ^ 4]))' "$1"
+}
+wrong=
+at=$(k3-stat -j m.k3t | jq '.sections[4].offset')
+for byte in 0 8 12 16 31 32 36 40 47 48 60 150 207 208 215 $at $((at + 8)) $((at + 12)) $((at + 16)) $((at + 24)) \
+	$((at + 39)) $((at + 100)); do
+	changed "$byte"
+	for mem in $small $large; do
+		timeout 20 k3-step -m m --trunk bad.k3t --mem "$mem" <in >got 2>err
+		[ "$?,$(wc -l <err),$(wc -c <got),$(grep -c 'bad\.k3t' err)" = 1,1,0,1 ] || wrong="$wrong $byte"
+	done
+done
+is "$wrong" '' 'any byte of the head and of a directory'
+changed 8
+fails 1 'bad\.k3t: .*version' 'another version is named' k3-step -m m --trunk bad.k3t <in
+for at in "$(block m.k3t 2 3 1)" "$(block m.k3t 6 22 70)" "$(block m.k3t 9 18 70)"; do
+	changed "${at##*:}"
+	fails 1 'bad\.k3t: offset [0-9]+: language_model\..*the checksum is wrong' "a byte of a block, at ${at##*:}" \
+		timeout 20 k3-step -m m --trunk bad.k3t --mem "$small" -t 3 <in
+	is "$(wc -c <fails.out)" 0 'and no record'
+done
+wrong=
+size=$(wc -c <m.k3t)
+for cut in 0 7 8 47 48 100 4096 65535 65536 $((size / 2)) $((size - 65536)) $((size - 1)); do
+	head -c "$cut" m.k3t >bad.k3t
+	timeout 20 k3-step -m m --trunk bad.k3t --mem "$small" <in >got 2>err
+	[ "$?,$(wc -l <err),$(wc -c <got),$(grep -c 'bad\.k3t' err)" = 1,1,0,1 ] || wrong="$wrong $cut"
+done
+is "$wrong" '' 'cut anywhere'
+cat m.k3t in >bad.k3t
+fails 1 'bad\.k3t' 'or with more behind its end' k3-step -m m --trunk bad.k3t <in
+
+# ---- files that change in mid-run ----
+mid() { "$python" "$top/tests/cmd/midrun.py" "$@"; }
+for t in 1 3; do
+	cp m.k3t cut.k3t
+	r=$(mid 'truncate -s 900000 cut.k3t' k3-step -m m --trunk cut.k3t -t $t --mem "$small")
+	is "$r,$(wc -l <err)" "1 $record,1" "a trunk file that is cut, $t threads: status 1 after one record"
+	grep -Eq 'cut\.k3t: the file ends at or before offset [0-9]+' err
+	ok $? 'with file and offset'
+	cp m.k3t cut.k3t
+	r=$(mid 'truncate -s 0 cut.k3t' k3-step -m m --trunk cut.k3t -t $t --mem "$large")
+	is "$r,$(cat err)" "0 $((2 * record))," 'which nobody notices if all of it is in memory'
+	same want got 'and the bits are the same'
+	cp m.k3t cut.k3t
+	r=$(mid 'cp other.k3t new.k3t && mv new.k3t cut.k3t' k3-step -m m --trunk cut.k3t -t $t --mem "$small")
+	is "$r,$(cat err)" "0 $((2 * record))," 'another file under its name'
+	same want got 'and the old one goes on being read'
+	cp m.k3t cut.k3t
+	r=$(mid 'dd if=/dev/zero of=cut.k3t bs=65536 seek=20 count=20 conv=notrunc 2>/dev/null' \
+		k3-step -m m --trunk cut.k3t -t $t --mem "$small")
+	is "$r,$(wc -l <err),$(grep -c 'cut\.k3t: offset [0-9]*: .*the checksum is wrong' err)" "1 $record,1,1" \
+		'and one that is written to'
+done
+cp -r m m2
+r=$(mid 'truncate -s 500000 m2/model-00002-of-000002.safetensors' k3-step -m m2 --trunk m.k3t --mem "$small")
+is "$r,$(wc -l <err)" "1 $record,1" 'a shard that is cut, of which experts are read'
+grep -Eq 'm2/model-00002-of-000002\.safetensors: .*offset [0-9]+' err
+ok $? 'with file and offset'
+for i in 1 2 3; do
+	k3-step -m m --trunk m.k3t --mem "$small" -t $i <in >"got$i" &
+done
+wait
+same want got1 'three processes on the same files'
+same want got2 'at the same time'
+same want got3 'in peace'
+
+# ---- no memory ----
+cp in lines
+seq 60 | paste -s -d ' ' - >in
+k3-step -m m --trunk m.k3t <in >wide
+wrong='' refused=0 done=0
+if [ -z "$san" ]; then
+	for kb in 1000 4000 8000 $(seq 10000 1500 40000) $(seq 42000 6000 120000) 200000 400000; do
+		# shellcheck disable=SC3045 # dash has it, too
+		(ulimit -v "$kb" && exec timeout 20 k3-step -m m --trunk m.k3t -t 2) <in >got 2>err
+		s=$?
+		case $s in
+		0) cmp -s wide got && done=$((done + 1)) || wrong="$wrong [$kb: other bits]" ;;
+		1) [ "$(wc -l <err),$(wc -c <got)" = 1,0 ] && refused=$((refused + 1)) || wrong="$wrong [$kb: $(head -3 err)]" ;;
+		*) grep -Eq 'shared|libc|ld\.so|timeout: ' err || wrong="$wrong [$kb: status $s, $(head -3 err)]" ;;
+		esac
+	done
+	is "$wrong" '' 'whatever the limit of the address space, an end with a sentence or the same bits'
+	ok "$([ $refused -gt 2 ] && [ $done -gt 2 ]; echo $?)" "both happen: $refused times and $done times"
+	# shellcheck disable=SC3045
+	(ulimit -v 300000 && exec k3-step -m m --mem 400M) <in >got 2>err
+	is "$?,$(grep -c 'more than the limit of the address space has' err)" 1,1 'a budget above that limit is refused'
+fi
+group=$(sed -n 's|^[0-9]*:memory:|/sys/fs/cgroup/memory|p' /proc/self/cgroup 2>/dev/null)/k3test.$$
+if [ -z "$san" ] && [ "${group%%/k3*}" ] && mkdir "$group" 2>/dev/null; then
+	if echo 67108864 >"$group/memory.limit_in_bytes" 2>/dev/null; then
+		in_group() { sh -c 'echo $$ >"$0/cgroup.procs" && exec timeout 20 "$@"' "$group" "$@"; }
+		in_group k3-step -m m --mem 100M <in >got 2>err
+		is "$?,$(grep -c 'more than the control group has, which are 67108864' err)" 1,1 \
+			'a budget above that of the control group is refused'
+		in_group k3-step -m m --trunk m.k3t <in >got 2>err
+		is "$?,$(cat err)" 0, 'and without one it is kept'
+		same wide got 'with the same bits'
+		in_group k3-step -m m --plan >out
+		ok "$([ "$(jq .memory out)" -lt 67108864 ]; echo $?)" 'the plan knows of it'
+	else
+		skip 'control groups' 'this one takes no limit'
+	fi
+	rmdir "$group"
+else
+	skip 'control groups' 'none can be made here'
+fi
+mv lines in
+
+# ---- ends ----
+mkdir bin
+cat >bin/k3-step <<EOF
+#!/bin/sh
+exec '$(command -v k3-step)' --mem $small --trunk '$tmp/m.k3t' -t 2 "\$@"
+EOF
+chmod +x bin/k3-step
+is "$(PATH=$tmp/bin:$PATH K3_MODEL=m timeout 60 "$python" "$top/tests/reference/kill.py" 12)" ok \
+	'killed in mid-layer at a small budget, the state goes on to the same bits'
+for mem in $small $large; do
+	{ yes 5 | timeout 20 k3-step -m m --trunk m.k3t --mem "$mem" 2>err; echo $? >status; } | head -c 100000 >/dev/null
+	is "$(cat status),$(cat err)" 141, 'a reader that goes away ends it'
+done
+plan
