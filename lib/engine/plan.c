@@ -23,7 +23,7 @@
 
 #define MB (1ull << 20)
 
-/* What was best on a disk of 3 GB/s: a ring that a processor's cache can hold, few and large reads. */
+/* What was best on a disk of 3 GB/s: buffers that a processor's cache can hold, few and large reads. */
 enum { RING = 14 << 20, REQUEST = 1 << 20, DEPTH = 4 };
 
 /*
@@ -94,7 +94,7 @@ static void trunk_size(const struct k3_config *c, const struct k3_engine_options
 
 	*blocks = 0;
 	for (uint32_t i = 0; i <= c->layers; i++) {
-		k3_order_init(c, i, trunk ? 0 : o->block_rows, &order);
+		k3_order_init(c, i, o->block_rows, &order);
 		*blocks += order.blocks;
 		if (i < c->layers ? i < o->first || i >= o->last : o->last < c->layers)
 			continue;
@@ -205,6 +205,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 		rc = choose_memory(o, &p->memory, err);
 	if (rc)
 		return rc;
+	if (*trunk)
+		o->block_rows = b->weights.block_rows = 0;
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
 	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth) * STACK;
