@@ -58,7 +58,7 @@ sys.exit(a != b)'
 ok $? '--json: the same as events'
 
 # ---- the same bytes however the work is done ----
-for way in '-t 1' '-t 3' '--mem 30M' '--trunk none' '--trace trace' '--tap resid@3=tap'; do
+for way in '-t 1' '-t 3' '-t 2 --mem 30M' '--trunk none' '--trace trace' '--tap resid@3=tap'; do
 	# shellcheck disable=SC2086
 	k3-step -b all --score $way <many >got
 	same many.scores got "$way"
