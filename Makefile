@@ -189,7 +189,7 @@ install: all
 	$(PC) >$(lib)/pkgconfig/k3core.pc
 	$(INSTALL) -m 644 $(sort $(wildcard lib/include/k3/*.h)) $(include)
 	$(INSTALL) -m 644 $(DEMO) $(data)/demo
-	$(INSTALL) -m 755 scripts/k3npy.py $(data)
+	$(INSTALL) -m 755 scripts/k3npy.py scripts/rehearse.py tests/reference/replica.py $(data)
 	for page in $(PAGES); do \
 		$(PLACES) "$$page" >$(man)/man"$${page##*.}/$${page##*/}" || exit; \
 	done

@@ -79,7 +79,7 @@ static bool show(void *arg, uint64_t done, uint64_t total)
 	struct progress *p = arg;
 	double time = now(), rate;
 
-	if (isatty(2) && time - p->last >= .5) {
+	if (isatty(2) && (!p->shown || time - p->last >= .5)) {
 		rate = (double)done / (time - p->begun);
 		fprintf(stderr, "\r%.2f of %.2f GB, %.2f GB/s, %.0f s left\033[K", 1e-9 * (double)done,
 			1e-9 * (double)total, 1e-9 * rate, (double)(total - done) / rate);
@@ -123,7 +123,7 @@ static int pack(const struct options *o, const struct k3_index *ix, const char *
 
 static int run(const struct options *o)
 {
-	struct progress progress = { .begun = now(), .last = now() };
+	struct progress progress = { .begun = now() };
 	struct k3_pack_options options = { (unsigned)o->threads, show, &progress };
 	struct k3_index *ix = NULL;
 	char *beside = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * k3-step - runs layers over the new ids of one or many sequences: rounds of
- * lines in, one record a line out.
+ * lines in, one record a line out, or how likely each id was.
  */
 #include "cli.h"
 #include "step.h"
@@ -50,6 +50,18 @@ static int visit(void *ctx, enum k3_site site, uint32_t layer, uint32_t line, ui
 	return step_taps_visit(&r->o.taps, site, layer, n, width, row, err);
 }
 
+/* What a round has for stdout. */
+static int write_round(struct step_run *r, const struct k3_sweep *s, struct k3_err *err)
+{
+	if (r->o.until_given)
+		return 0;
+	if (r->o.score)
+		return step_score_sweep(r, s, err);
+	if (r->o.logits == STEP_NONE)
+		return 0;
+	return r->o.last < r->config->layers ? step_write_hidden(r, s, err) : step_write_sweep(r, s, err);
+}
+
 /* Runs the tokens that have been read, or the passes that states bring. */
 static int run_round(struct step_run *r, struct k3_err *err)
 {
@@ -70,8 +82,8 @@ static int run_round(struct step_run *r, struct k3_err *err)
 	rc = k3_sweep_new(r->engine, r->o.first, r->o.last, line, r->lines, &s, err);
 	if (!rc)
 		rc = k3_sweep_run(s, until, &r->watch, err);
-	if (!rc && !r->o.until_given && r->o.logits != STEP_NONE)
-		rc = r->o.last < r->config->layers ? step_write_hidden(r, s, err) : step_write_sweep(r, s, err);
+	if (!rc)
+		rc = write_round(r, s, err);
 	for (uint32_t i = 0; !rc && i < r->lines; i++)
 		tokens += k3_sweep_tokens(s, i);
 	k3_sweep_free(s);
@@ -212,6 +224,8 @@ static int rounds(struct step_run *r, struct k3_err *err)
 				rc = k3_fail(err, K3_EDATA, "%s: a pass is in progress, which -b all "
 					     "cannot finish", r->o.state[i]);
 	}
+	if (!rc && r->o.score)
+		rc = step_score_begin(r, err);
 	if (!rc && r->o.all && r->o.again)
 		rc = run_again(r, err);
 	if (!rc && r->o.all)
@@ -265,7 +279,8 @@ static int run(struct step_run *r)
 	}
 	if (!status)
 		status = step_options_targets(&r->o);
-	if (!status && !r->o.until_given && r->o.logits != STEP_NONE && !cli_binary_stdout())
+	if (!status && !r->o.until_given && !r->o.score && r->o.logits != STEP_NONE &&
+	    !cli_binary_stdout())
 		status = CLI_USAGE;
 	if (!status)
 		status = step_taps_open(&r->o.taps, r->config, r->o.first, r->o.last);
@@ -296,6 +311,7 @@ static void tear_down(struct step_run *r)
 		if (r->tokens)
 			step_tokens_free(&r->tokens[i]);
 	}
+	step_score_end(r);
 	free(r->state);
 	free(r->tokens);
 	k3_buf_free(&r->in.ahead);

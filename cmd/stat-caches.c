@@ -81,8 +81,6 @@ int sim_global_lru(const struct sim_trace *t, uint64_t slots, uint64_t *hits, st
 	struct lru l = { .anchor = (size_t)t->layers * t->experts, .room = slots };
 
 	*hits = 0;
-	if (!slots)
-		return 0;
 	l.link = k3_calloc(l.anchor + 1, sizeof *l.link);
 	if (!l.link)
 		return k3_fail_nomem(err);

@@ -119,30 +119,27 @@ static int event_experts(struct routes *r, jv list, const struct stat_source *s,
 	return 0;
 }
 
-/* An event; *wanted tells whether it is one of a route. */
-static int parse_event(struct routes *r, struct route *t, const char *text, size_t n, bool *wanted,
-		       const struct stat_source *s, uint64_t line, struct k3_err *err)
+static bool is_route(jv object)
 {
-	jv object = jv_parse_sized(text, (int)n), list;
-	uint64_t layer;
+	jv event = jv_object_get(jv_copy(object), jv_string("event"));
+	bool yes = jv_get_kind(event) == JV_KIND_STRING && !strcmp(jv_string_value(event), "route");
+
+	jv_free(event);
+	return yes;
+}
+
+/* An event "route", which it consumes. */
+static int parse_route(struct routes *r, struct route *t, jv object, const struct stat_source *s,
+		       uint64_t line, struct k3_err *err)
+{
+	const uint64_t end = (uint64_t)1 << 53;		/* of whole numbers in JSON */
+	uint64_t layer = member(object, "layer", MAX_LAYERS);
+	jv list;
 	int rc;
 
-	*wanted = false;
-	if (jv_get_kind(object) != JV_KIND_OBJECT) {
-		jv_free(object);
-		return bad_line(s, line, err);
-	}
-	list = jv_object_get(jv_copy(object), jv_string("event"));
-	*wanted = jv_get_kind(list) == JV_KIND_STRING && !strcmp(jv_string_value(list), "route");
-	jv_free(list);
-	if (!*wanted) {
-		jv_free(object);
-		return 0;
-	}
-	t->round = member(object, "round", (uint64_t)1 << 53);
-	t->sequence = member(object, "sequence", (uint64_t)1 << 53);
-	t->position = member(object, "position", (uint64_t)1 << 53);
-	layer = member(object, "layer", MAX_LAYERS);
+	t->round = member(object, "round", end);
+	t->sequence = member(object, "sequence", end);
+	t->position = member(object, "position", end);
 	t->layer = (uint32_t)layer;
 	list = jv_object_get(object, jv_string("experts"));
 	if (t->round == UINT64_MAX || t->sequence == UINT64_MAX || t->position == UINT64_MAX ||
@@ -152,6 +149,20 @@ static int parse_event(struct routes *r, struct route *t, const char *text, size
 	else
 		rc = event_experts(r, list, s, line, err);
 	jv_free(list);
+	return rc;
+}
+
+/* A line of JSON; *wanted tells whether it is a route. */
+static int parse_event(struct routes *r, struct route *t, jv object, bool *wanted,
+		       const struct stat_source *s, uint64_t line, struct k3_err *err)
+{
+	int rc;
+
+	*wanted = jv_get_kind(object) == JV_KIND_OBJECT && is_route(object);
+	if (*wanted)
+		return parse_route(r, t, object, s, line, err);
+	rc = jv_get_kind(object) == JV_KIND_OBJECT ? 0 : bad_line(s, line, err);
+	jv_free(object);
 	return rc;
 }
 
@@ -184,18 +195,22 @@ static int read_line(void *ctx, const struct stat_source *s, const char *line, s
 	struct routes *r = ctx;
 	struct route t = { .first = r->experts };
 	bool wanted = n && *line != '#';
-	struct k3_buf b = K3_BUF_INIT;
-	int rc = 0;
+	char *text;
+	int rc;
 
 	if (!wanted)
 		return 0;
 	if (*line == '{') {
-		rc = parse_event(r, &t, line, n, &wanted, s, number_of_line, err);
+		rc = parse_event(r, &t, jv_parse_sized(line, (int)n), &wanted, s, number_of_line, err);
 	} else {
-		k3_buf_add(&b, line, n);
-		rc = b.failed ? k3_fail_nomem(err) :
-		     parse_text(r, &t, b.data, s, number_of_line, err);
-		k3_buf_free(&b);
+		text = strndup(line, n);
+		if (!text)
+			rc = k3_fail_nomem(err);
+		else if (strlen(text) < n)
+			rc = bad_line(s, number_of_line, err);
+		else
+			rc = parse_text(r, &t, text, s, number_of_line, err);
+		free(text);
 	}
 	if (!rc && wanted)
 		rc = check_experts(r, &t, s, number_of_line, err);

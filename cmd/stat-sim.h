@@ -34,7 +34,7 @@ void sim_free(struct sim_trace *t);
 /* How many of the experts asked for were there, in all sweeps (the first can have none). */
 int sim_policy(const struct sim_trace *t, uint32_t slots, float decay, uint64_t *hits,
 	       struct k3_err *err);
-/* One cache of that many experts for all layers: the least recently used goes. */
+/* One cache of that many experts, at least one, for all layers: the least recently used goes. */
 int sim_global_lru(const struct sim_trace *t, uint64_t slots, uint64_t *hits, struct k3_err *err);
 /* The same size, and it knows what will be asked for: what no policy can better. */
 int sim_optimal(const struct sim_trace *t, uint64_t slots, uint64_t *hits, struct k3_err *err);

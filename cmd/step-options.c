@@ -26,6 +26,9 @@ static const char usage[] =
 "      --layers A:B      run only layers A to B-1; where A > 0 input is the records that\n"
 "                        another k3-step wrote, where B is not the end so is the output\n"
 "      --logits WHICH    of the 'last' id of a line (default), of 'all', or 'none'\n"
+"      --score               write, instead of records, how likely each id was: sequence,\n"
+"                        position, id, log-probability, rank, entropy\n"
+"      --json                the same as JSON Lines\n"
 "      --tap SITE@LAYERS=FILE[,rows=last]\n"
 "                        write values of a site (resid) of some layers into FILE\n"
 "      --trace FILE      write what happens in each layer into FILE, as JSON Lines\n"
@@ -40,7 +43,7 @@ static const char usage[] =
 "  -V, --version         print the version; with -v also the instruction set\n";
 
 enum { OPT_AT = 256, OPT_AGAIN, OPT_UNTIL, OPT_LAYERS, OPT_LOGITS, OPT_TAP, OPT_TRACE, OPT_MEM,
-       OPT_TRUNK, OPT_DISK, OPT_PLAN };
+       OPT_TRUNK, OPT_DISK, OPT_PLAN, OPT_SCORE, OPT_JSON };
 
 static const struct option longs[] = {
 	{ "model", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "state", 1, NULL, 's' },
@@ -50,6 +53,7 @@ static const struct option longs[] = {
 	{ "trace", 1, NULL, OPT_TRACE }, { "threads", 1, NULL, 't' },
 	{ "mem", 1, NULL, OPT_MEM }, { "trunk", 1, NULL, OPT_TRUNK },
 	{ "disk", 1, NULL, OPT_DISK }, { "plan", 0, NULL, OPT_PLAN },
+	{ "score", 0, NULL, OPT_SCORE }, { "json", 0, NULL, OPT_JSON },
 	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' }, { "verbose", 0, NULL, 'v' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -118,6 +122,12 @@ static bool parse_option(struct step_options *o, int c)
 	case OPT_PLAN:
 		o->plan = true;
 		return true;
+	case OPT_SCORE:
+		o->score = true;
+		return true;
+	case OPT_JSON:
+		o->json = true;
+		return true;
 	default:
 		return false;	/* getopt has complained */
 	}
@@ -165,6 +175,11 @@ int step_options_parse(struct step_options *o, int argc, char **argv)
 				 o->at_given ? "--at" : o->again ? "--again" : "--until");
 	if (o->until_given && (o->again || o->logits_given))
 		return cli_usage("--until writes no records: it does not go with --again or --logits");
+	if (o->score && (o->logits_given || o->again || o->until_given))
+		return cli_usage("--score takes the place of the records: it does not go with %s",
+				 o->logits_given ? "--logits" : o->again ? "--again" : "--until");
+	if (o->json && !o->score)
+		return cli_usage("--json goes with --score");
 	if (o->again && o->logits_given && o->logits != STEP_LAST)
 		return cli_usage("--again has only the last id: it goes with --logits last");
 	return -1;
@@ -250,6 +265,9 @@ int step_options_check(struct step_options *o, const struct k3_config *c)
 	if (o->logits_given && o->logits != STEP_NONE && o->last < c->layers)
 		return cli_usage("--logits: layers %" PRIu32 ":%" PRIu32
 				 " end in front of the head", o->first, o->last);
+	if (o->score && (o->first > 0 || o->last < c->layers))
+		return cli_usage("--score takes ids and needs their logits: layers %" PRIu32 ":%" PRIu32
+				 " are not the whole model", o->first, o->last);
 	if (o->again && o->logits == STEP_NONE)
 		return cli_usage("--again does not go with --logits none");
 	return 0;

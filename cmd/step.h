@@ -96,7 +96,7 @@ struct step_options {
 	uint64_t until, at, threads, memory;
 	const char *trunk;		/* NULL: where it is looked for; "": none */
 	const char *disk;		/* a file of k3-stat disk */
-	bool plan;
+	bool plan, score, json;
 	enum step_logits logits;
 	struct step_taps taps;
 };
@@ -122,6 +122,7 @@ struct step_run {
 	uint32_t lines;
 	struct k3_state **state;
 	struct step_tokens *tokens;
+	float **score_last;		/* of --score: residual stream of each sequence's last id */
 	struct k3_npy_stream out;
 	struct k3_watch watch;
 };
@@ -143,5 +144,13 @@ int step_write_logits(struct step_run *r, const struct k3_stream *stream, const 
 int step_write_sweep(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
 /* The residual streams of a round, at the cut behind its last layer. */
 int step_write_hidden(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
+
+/* ---- step-score.c: --score ---- */
+
+/* When the states are open: what they hold of ids whose logits judge the first new ones. */
+int step_score_begin(struct step_run *r, struct k3_err *err);
+/* A line of text for each id of a round that something came before. */
+int step_score_sweep(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
+void step_score_end(struct step_run *r);
 
 #endif

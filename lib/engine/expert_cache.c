@@ -11,6 +11,9 @@
 
 enum { ALIGN = 64, HUGE = 2 << 20 };
 
+/* Best on recorded routes, of what was tried (docs/performance.md, k3-stat sim). */
+static const float decay = 0.5f;
+
 struct k3_expert_cache {
 	const struct k3_config *config;
 	struct k3_cache_policy *policy;	/* NULL if there are no places */
@@ -83,7 +86,7 @@ int k3_expert_cache_new(const struct k3_config *config, uint64_t bytes,
 	if (!rc && c->places) {
 		c->area = k3_huge_new(k3_expert_cache_bytes(c));
 		rc = c->area ? k3_cache_policy_new(moe_layers(config), config->experts, c->places,
-						   0.7f, &c->policy, err)
+						   decay, &c->policy, err)
 			     : k3_fail_nomem(err);
 	}
 	if (rc)

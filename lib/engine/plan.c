@@ -12,6 +12,7 @@
 #include "engine/source.h"
 #include "model/layer.h"
 #include "sys/memory.h"
+#include "sys/team.h"
 
 #include <k3/buf.h>
 
@@ -23,7 +24,7 @@
 
 #define MB (1ull << 20)
 
-/* What was best on a disk of 3 GB/s: a ring that a processor's cache can hold, few and large reads. */
+/* What was best on a disk of 3 GB/s: buffers that a processor's cache can hold, few and large reads. */
 enum { RING = 14 << 20, REQUEST = 1 << 20, DEPTH = 4 };
 
 /*
@@ -45,13 +46,6 @@ enum { POSITIONS = K3_PAGE };
 
 /* Bytes of a token in a sweep beside its vectors: its names, its row's place. */
 enum { TOKEN = 64, LINE = 256 };
-
-static unsigned processors(void)
-{
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n < 1 ? 1 : (unsigned)n;
-}
 
 static uint64_t max(uint64_t a, uint64_t b)
 {
@@ -106,7 +100,7 @@ static void trunk_size(const struct k3_config *c, const struct k3_engine_options
 
 	*blocks = 0;
 	for (uint32_t i = 0; i <= c->layers; i++) {
-		k3_order_init(c, i, trunk ? 0 : o->block_rows, &order);
+		k3_order_init(c, i, o->block_rows, &order);
 		*blocks += order.blocks;
 		if (i < c->layers ? i < o->first || i >= o->last : o->last < c->layers)
 			continue;
@@ -202,11 +196,12 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 {
 	const struct k3_config *c = k3_index_config(ix);
 	struct k3_engine_options filled = *given, *o = &filled;
+	struct k3_reader_options buffers;
 	struct k3_plan *p = &b->plan;
 	uint64_t blocks;
 	int rc;
 
-	*b = (struct k3_budget){ .threads = o->threads ? o->threads : processors() };
+	*b = (struct k3_budget){ .threads = o->threads ? o->threads : k3_processors() };
 	if (!o->last)
 		o->last = c->layers;
 	fill_disk(o, b);
@@ -215,13 +210,16 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 		rc = choose_memory(o, &p->memory, err);
 	if (rc)
 		return rc;
+	if (*trunk)
+		o->block_rows = b->weights.block_rows = 0;
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
 	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth) * STACK;
 	if (p->coded)
 		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);
-	p->ring = k3_weights_ring(c, &b->weights);
+	buffers = k3_weights_buffers(c, &b->weights);
+	p->ring = k3_reader_memory(&buffers);
 	p->states = states_bytes(ix, o);
 	b->logits = min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;

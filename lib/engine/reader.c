@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reader.c - a queue of entries in the order of use, and a ring that their bytes lie in.
+ * reader.c - a queue of entries in the order of use, and buffers that their bytes lie in.
  *
- * One lock guards it all.  Requests are put together one at a time, so entries, requests and ring
- * advance in the same order; they are given back in that order too.  Whoever holds an entry
- * gives it back without waiting for a later one, so the oldest bytes of the ring always
- * become free.
+ * One lock guards it all.  Requests are put together one at a time, in the order of use.  Whoever
+ * holds an entry gives it back without waiting for a later one; only the scales of an
+ * expert's matrix are held until its last block is done.  So with a buffer for these, one
+ * for each worker and one more there is always one that becomes free.
  */
 #include "engine/reader.h"
 
@@ -18,32 +18,31 @@
 #include <string.h>
 #include <time.h>
 
-/* Entries and requests in the queue.  STACK: a reader's thread calls little but pread. */
-enum { QUEUE = 1024, REQUESTS = 256, STACK = 128 << 10 };
+/* Entries in the queue.  STACK: a reader's thread calls little but pread. */
+enum { QUEUE = 1024, STACK = 128 << 10 };
 
 enum state { FREE, READING, HERE, BROKEN };
 
-struct slot {
-	enum state state;
-	uint32_t users;			/* that have not yet given it back */
-	int request;			/* that it came by; -1 if it was in memory */
-	struct k3_entry entry;
-};
-
+/* A buffer, and what was read into it. */
 struct request {
+	unsigned char *data;
 	struct k3_direct *file;
 	uint64_t offset, size, need;	/* the first need of size bytes must be there */
 	uint64_t first;			/* number of its first entry .. */
 	uint32_t entries, users;	/* .. of so many, of which users are in use */
-	unsigned char *data;
-	uint64_t end;			/* of its bytes in the ring, counted through all rounds */
-	bool reading;
+};
+
+struct slot {
+	enum state state;
+	uint32_t users;			/* that have not yet given it back */
+	struct request *request;	/* that it came by; NULL if it was in memory */
+	struct k3_entry entry;
 };
 
 struct k3_reader {
 	struct k3_source *source;
 	struct k3_reader_options o;
-	unsigned char *ring;
+	unsigned char *memory;		/* of all buffers */
 	pthread_t *thread;
 	unsigned threads;		/* that were started */
 
@@ -67,49 +66,28 @@ struct k3_reader {
 
 	struct slot slot[QUEUE];
 	uint64_t published, released;	/* numbers of entries */
-	struct request request[REQUESTS];
-	uint64_t asked, returned;	/* numbers of requests */
-	uint64_t head, tail;		/* of the ring, counted through all rounds */
+	struct request *request;	/* one for each buffer */
+	struct request **idle;		/* those that are free, the one that became so last at the end */
+	unsigned idles;
 
 	uint64_t bytes;
 	uint64_t waited;		/* nanoseconds */
 };
 
-uint64_t k3_reader_ring(uint64_t request, uint64_t entry, uint64_t held)
+uint64_t k3_reader_buffer(uint64_t request, uint64_t entry)
 {
-	/* what is held, two requests behind it, and what is lost where the ring ends */
-	uint64_t largest = k3_direct_up(request > entry ? request : entry) + 2 * K3_DIRECT;
-
-	return k3_direct_up(held) + 4 * largest;
+	/* an entry may begin and end in the middle of a page */
+	return k3_direct_up(request > entry ? request : entry) + K3_DIRECT;
 }
 
-/* ---- the ring ---- */
-
-static void give_back(struct k3_reader *r)
+unsigned k3_reader_least(unsigned workers)
 {
-	while (r->returned < r->asked) {
-		struct request *q = &r->request[r->returned % REQUESTS];
-
-		if (q->users || q->reading)
-			break;
-		r->tail = q->end;
-		r->returned++;
-	}
-	if (r->returned == r->asked)
-		r->tail = r->head;
+	return workers + 2;
 }
 
-/* Room for size bytes in one piece, or NULL. */
-static unsigned char *take(struct k3_reader *r, uint64_t size)
+uint64_t k3_reader_memory(const struct k3_reader_options *o)
 {
-	uint64_t at = r->head % r->o.ring, begin = r->head;
-
-	if (at + size > r->o.ring)
-		begin += r->o.ring - at;
-	if (begin + size - r->tail > r->o.ring || r->asked - r->returned == REQUESTS)
-		return NULL;
-	r->head = begin + size;
-	return r->ring + begin % r->o.ring;
+	return o->buffers * o->buffer;
 }
 
 /* ---- putting requests together ---- */
@@ -139,13 +117,13 @@ static enum k3_walked look(struct k3_reader *r)
 }
 
 /* Puts the entry that was looked at into the queue. */
-static void enqueue(struct k3_reader *r, uint64_t number, enum state state, int request)
+static void enqueue(struct k3_reader *r, uint64_t number, enum state state)
 {
 	bool scales = !r->step.use && r->at == 0;
 
 	r->slot[number % QUEUE] = (struct slot){
 		.state = state, .users = scales ? (uint32_t)r->step.entries - 1 : 1,
-		.request = request, .entry = r->next,
+		.entry = r->next,
 	};
 	r->looked = false;
 	r->at++;
@@ -160,8 +138,8 @@ static bool continues(const struct k3_reader *r, const struct request *q)
 	       r->place.offset - end < K3_DIRECT && to - q->offset <= r->o.request;
 }
 
-/* Adds it; entries keep their offset in the file until it is known where the request goes. */
-static void extend(struct k3_reader *r, struct request *q, uint64_t number, int index)
+/* Adds it; entries keep their offset in the request until it is known where that goes. */
+static void extend(struct k3_reader *r, struct request *q, uint64_t number)
 {
 	uint64_t end = r->place.offset + r->place.bytes;
 
@@ -173,7 +151,7 @@ static void extend(struct k3_reader *r, struct request *q, uint64_t number, int 
 	q->need = end - q->offset;
 	q->size = k3_direct_up(end) - q->offset;
 	r->next.data = (const unsigned char *)(uintptr_t)(r->place.offset - q->offset);
-	enqueue(r, number, READING, index);
+	enqueue(r, number, READING);
 	q->entries++;
 }
 
@@ -181,7 +159,7 @@ static void extend(struct k3_reader *r, struct request *q, uint64_t number, int 
  * Fills q with entries from number published on, which become visible with it.  False if there
  * is nothing to read for now; entries that are in memory go into the queue at once.
  */
-static bool gather(struct k3_reader *r, struct request *q, int index)
+static bool gather(struct k3_reader *r, struct request *q)
 {
 	for (;;) {
 		uint64_t number = r->published + q->entries;
@@ -191,12 +169,12 @@ static bool gather(struct k3_reader *r, struct request *q, int index)
 		if (r->next.read && q->entries && !continues(r, q))
 			return true;
 		if (r->next.read) {
-			extend(r, q, number, index);
+			extend(r, q, number);
 			continue;
 		}
 		if (q->entries)
 			return true;
-		enqueue(r, number, HERE, -1);
+		enqueue(r, number, HERE);
 		r->published++;
 		pthread_cond_broadcast(&r->ready);
 	}
@@ -207,13 +185,31 @@ static bool stopped(const struct k3_reader *r)
 	return !r->active || r->status;
 }
 
+/* Gives a request its buffer, and users its entries. */
+static struct request *publish(struct k3_reader *r, const struct request *q)
+{
+	struct request *out = r->idle[--r->idles];
+	unsigned char *data = out->data;
+
+	*out = *q;
+	out->data = data;
+	out->users = q->entries;
+	for (uint64_t i = 0; i < q->entries; i++) {
+		struct slot *s = &r->slot[(q->first + i) % QUEUE];
+
+		s->request = out;
+		s->entry.data = data + (uintptr_t)s->entry.data;
+	}
+	r->published += q->entries;
+	return out;
+}
+
 /* The next request, waiting until there is one; NULL when there is none any more. */
 static struct request *build(struct k3_reader *r)
 {
-	int index = (int)(r->asked % REQUESTS);
-	struct request q = { 0 }, *out = &r->request[index];
+	struct request q = { 0 };
 
-	while (!stopped(r) && !gather(r, &q, index)) {
+	while (!stopped(r) && !gather(r, &q)) {
 		if (stopped(r) || look(r) == K3_WALK_END) {
 			r->ended = true;
 			pthread_cond_broadcast(&r->ready);
@@ -221,29 +217,15 @@ static struct request *build(struct k3_reader *r)
 		}
 		pthread_cond_wait(&r->room, &r->lock);
 	}
-	while (!stopped(r) && !(q.data = take(r, q.size)))
+	while (!stopped(r) && !r->idles)
 		pthread_cond_wait(&r->room, &r->lock);
-	if (stopped(r))
-		return NULL;
-	for (uint64_t i = 0; i < q.entries; i++) {
-		struct k3_entry *e = &r->slot[(q.first + i) % QUEUE].entry;
-
-		e->data = q.data + (uintptr_t)e->data;
-	}
-	q.users = q.entries;
-	q.end = r->head;
-	q.reading = true;
-	*out = q;
-	r->asked++;
-	r->published += q.entries;
-	return out;
+	return stopped(r) ? NULL : publish(r, &q);
 }
 
 /* ---- reading ---- */
 
 static void arrive(struct k3_reader *r, struct request *q, int rc, const struct k3_err *err)
 {
-	q->reading = false;
 	r->reading--;
 	r->bytes += rc ? 0 : q->size;
 	for (uint64_t i = 0; i < q->entries; i++)
@@ -323,9 +305,11 @@ int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 	pthread_cond_init(&r->work, NULL);
 	pthread_cond_init(&r->room, NULL);
 	pthread_cond_init(&r->quiet, NULL);
-	r->ring = k3_huge_new(o->ring);
+	r->memory = k3_huge_new(k3_reader_memory(o));
 	r->thread = k3_calloc(o->depth, sizeof *r->thread);
-	rc = r->ring && r->thread ? start(r, err) : k3_fail_nomem(err);
+	r->request = k3_calloc(o->buffers, sizeof *r->request);
+	r->idle = k3_calloc(o->buffers, sizeof(struct request *));
+	rc = r->memory && r->thread && r->request && r->idle ? start(r, err) : k3_fail_nomem(err);
 	if (rc)
 		k3_reader_free(r);
 	else
@@ -345,13 +329,15 @@ void k3_reader_free(struct k3_reader *r)
 	pthread_mutex_unlock(&r->lock);
 	for (unsigned i = 0; i < r->threads; i++)
 		pthread_join(r->thread[i], NULL);
-	k3_huge_free(r->ring, r->o.ring);
+	k3_huge_free(r->memory, k3_reader_memory(&r->o));
 	pthread_cond_destroy(&r->quiet);
 	pthread_cond_destroy(&r->room);
 	pthread_cond_destroy(&r->work);
 	pthread_cond_destroy(&r->ready);
 	pthread_mutex_destroy(&r->lock);
 	free(r->thread);
+	free(r->request);
+	free(r->idle);
 	free(r);
 }
 
@@ -360,7 +346,13 @@ void k3_reader_begin(struct k3_reader *r, const struct k3_route *route)
 	pthread_mutex_lock(&r->lock);
 	k3_walk_begin(&r->walk, route);
 	r->step = (struct k3_step){ 0 };
-	r->at = r->published = r->released = r->asked = r->returned = r->head = r->tail = 0;
+	r->at = r->published = r->released = 0;
+	r->idles = r->o.buffers;
+	for (unsigned i = 0; i < r->o.buffers; i++) {
+		/* the first buffer is the last one, and used first */
+		r->idle[i] = &r->request[r->o.buffers - 1 - i];
+		r->request[i].data = r->memory + i * r->o.buffer;
+	}
 	r->looked = r->ended = false;
 	r->status = 0;
 	r->active = true;
@@ -443,20 +435,19 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 void k3_reader_release(struct k3_reader *r, uint64_t n)
 {
 	struct slot *s = &r->slot[n % QUEUE];
-	uint64_t tail;
+	bool freed = false;
 
 	pthread_mutex_lock(&r->lock);
-	tail = r->tail;
 	if (!--s->users) {
 		s->state = FREE;
-		if (s->request >= 0)
-			r->request[s->request].users--;
+		freed = s->request && !--s->request->users;
 	}
+	if (freed)
+		r->idle[r->idles++] = s->request;
 	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
 		r->released++;
-	give_back(r);
-	/* nobody is woken for a few entries: that would cost more than they do */
-	if (r->tail != tail || r->published - r->released < QUEUE / 2)
+	/* nobody is woken for a few entries in memory: that would cost more than they do */
+	if (freed || r->published - r->released < QUEUE / 2)
 		pthread_cond_signal(&r->room);
 	pthread_mutex_unlock(&r->lock);
 }

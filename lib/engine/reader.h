@@ -2,8 +2,9 @@
 /*
  * engine/reader.h - reads the entries of a walk ahead of those who use them.
  *
- * All that is read goes through one small ring, in the order of use: what counts for the
- * speed of a disk is how much memory its data goes to, as long as that stays in a cache.
+ * All that is read goes through a few buffers.  What counts for the speed of a disk is how much
+ * memory its data goes to, as long as that stays in a processor's cache; so the buffer that
+ * became free last is used next, and no more of them are touched than the disk is ahead.
  * Neighbours on the disk are read by one request, several requests at a time, by
  * threads of the reader's own that sleep in pread.
  *
@@ -17,8 +18,9 @@
 struct k3_reader;
 
 struct k3_reader_options {
-	uint64_t ring;		/* bytes: at least k3_reader_ring of the largest matrix of an expert */
-	uint64_t request;	/* bytes that a request should have */
+	uint64_t buffer;	/* bytes of a buffer: k3_reader_buffer */
+	unsigned buffers;	/* at least k3_reader_least */
+	uint64_t request;	/* bytes that a request should have at most */
 	unsigned depth;		/* requests at a time */
 	/*
 	 * Asked for every entry, in order, with the reader's lock held: the bytes of one that is
@@ -29,8 +31,11 @@ struct k3_reader_options {
 	void *ctx;
 };
 
-/* The smallest ring for entries of up to that many bytes, of which `held` together stay in use. */
-uint64_t k3_reader_ring(uint64_t request, uint64_t entry, uint64_t held);
+/* The buffer that takes a request and any entry; and how many let that many workers go on. */
+uint64_t k3_reader_buffer(uint64_t request, uint64_t entry);
+unsigned k3_reader_least(unsigned workers);
+/* The bytes of all buffers. */
+uint64_t k3_reader_memory(const struct k3_reader_options *o);
 
 K3_NODISCARD int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 			       struct k3_reader **out, struct k3_err *err);

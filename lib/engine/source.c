@@ -78,7 +78,7 @@ int k3_source_new(const struct k3_index *ix, struct k3_trunk *trunk, uint64_t bl
 	s->ix = ix;
 	s->config = k3_index_config(ix);
 	s->trunk = trunk;
-	s->block_rows = trunk ? 0 : block_rows;
+	s->block_rows = block_rows;
 	s->trunk_file.fd = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	s->shard = k3_calloc(shards, sizeof *s->shard);

@@ -11,7 +11,6 @@
 #include "data/roles.h"
 #include "engine/expert_cache.h"
 #include "engine/pins.h"
-#include "engine/reader.h"
 #include "math/code.h"
 #include "math/kernels.h"
 
@@ -381,54 +380,55 @@ static const struct k3_feed_ops ops = { feed_matrix, feed_block, feed_release, f
 
 /* ---- making one ---- */
 
-/* Of an expert's matrix: the codes of a block, and all that is held until its last one is used. */
-static void expert_entries(const struct k3_config *c, uint64_t block_rows, uint64_t *entry,
-			   uint64_t *held)
+static uint64_t max(uint64_t a, uint64_t b)
 {
-	static const enum k3_role role[] = { K3_W1, K3_W2 };
-
-	for (int i = 0; i < 2; i++) {
-		struct k3_expert_cut m = k3_expert_cut(c, role[i], block_rows);
-		uint64_t scales = m.rows * m.scale_bytes, codes = m.block_rows * m.code_bytes, all;
-
-		*entry = codes > *entry ? codes : *entry;
-		*entry = scales > *entry ? scales : *entry;
-		/* each may come by a request of its own, which begins and ends on whole pages */
-		all = scales + m.rows * m.code_bytes + (m.blocks + 1) * 2 * K3_DIRECT;
-		*held = all > *held ? all : *held;
-	}
+	return a > b ? a : b;
 }
 
-uint64_t k3_weights_ring(const struct k3_config *c, const struct k3_weights_options *o)
+/* The scales of an expert's matrix, or the codes of a block: whichever is more. */
+static uint64_t expert_entry(const struct k3_config *c, enum k3_role role, uint64_t block_rows)
 {
-	uint64_t entry = 0, held = 0, ring;
+	struct k3_expert_cut m = k3_expert_cut(c, role, block_rows);
+	uint64_t rows = m.block_rows < m.rows ? m.block_rows : m.rows;
+
+	return max(m.rows * m.scale_bytes, rows * m.code_bytes);
+}
+
+/* The most that an entry can have. */
+static uint64_t largest_entry(const struct k3_config *c, uint64_t block_rows)
+{
+	uint64_t entry = max(expert_entry(c, K3_W1, block_rows), expert_entry(c, K3_W2, block_rows));
 	struct k3_order order;
 
-	expert_entries(c, o->block_rows, &entry, &held);
 	for (uint32_t layer = 0; layer <= c->layers; layer++) {
-		k3_order_init(c, layer, o->block_rows, &order);
+		k3_order_init(c, layer, block_rows, &order);
 		for (uint32_t i = 0; i < order.uses; i++) {
 			const struct k3_use *u = &order.use[i];
 			uint64_t rows = u->block_rows < u->rows ? u->block_rows : u->rows;
-			/* a coded block is at most a little larger than its rows */
-			uint64_t most = u->vector ? u->bytes : k3_code_bound(rows, u->cols);
 
-			entry = most > entry ? most : entry;
+			/* a coded block is at most a little larger than its rows */
+			entry = max(entry, u->vector ? u->bytes : k3_code_bound(rows, u->cols));
 		}
 	}
-	/* each worker may hold a block while others go on */
-	held += o->workers * entry;
-	ring = k3_reader_ring(o->request, entry, held);
-	return ring > o->ring ? ring : o->ring;
+	return entry;
+}
+
+struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
+					    const struct k3_weights_options *o)
+{
+	struct k3_reader_options ro = {
+		.buffer = k3_reader_buffer(o->request, largest_entry(c, o->block_rows)),
+		.request = o->request, .depth = o->depth,
+	};
+
+	ro.buffers = (unsigned)max(o->ring / ro.buffer, k3_reader_least(o->workers));
+	return ro;
 }
 
 static int make_parts(struct k3_weights *s, struct k3_trunk *trunk,
 		      const struct k3_weights_options *o, struct k3_err *err)
 {
-	struct k3_reader_options ro = {
-		.ring = k3_weights_ring(s->config, o), .request = o->request, .depth = o->depth,
-		.find = find, .ctx = s,
-	};
+	struct k3_reader_options ro = k3_weights_buffers(s->config, o);
 	int rc = k3_source_new(s->ix, trunk, o->block_rows, &s->source, err);
 
 	if (!rc)
@@ -437,6 +437,8 @@ static int make_parts(struct k3_weights *s, struct k3_trunk *trunk,
 	if (!rc)
 		rc = k3_expert_cache_new(s->config, o->memory - k3_pins_most(s->pins),
 					 &s->cache, err);
+	ro.find = find;
+	ro.ctx = s;
 	if (!rc)
 		rc = k3_reader_new(s->source, &ro, &s->reader, err);
 	return rc;
@@ -458,7 +460,7 @@ int k3_weights_new(const struct k3_index *ix, struct k3_trunk *trunk,
 	s->config = k3_index_config(ix);
 	s->workers = o->workers;
 	s->route = (struct k3_route){ .config = s->config, .experts_layer = UINT32_MAX,
-				      .block_rows = trunk ? 0 : o->block_rows };
+				      .block_rows = o->block_rows };
 	rc = make_parts(s, trunk, o, err);
 	s->hand = k3_calloc(o->workers, sizeof *s->hand);
 	s->check = k3_calloc(s->config->experts, sizeof *s->check);

@@ -6,7 +6,7 @@
 #ifndef K3_ENGINE_WEIGHTS_H
 #define K3_ENGINE_WEIGHTS_H
 
-#include "engine/source.h"
+#include "engine/reader.h"
 #include "model/feed.h"
 
 #include <k3/engine.h>
@@ -15,20 +15,21 @@ struct k3_weights;
 
 struct k3_weights_options {
 	unsigned workers;
-	uint64_t block_rows;		/* 0: as data/order.h cuts; only without a trunk file */
-	uint64_t ring, request;		/* bytes */
+	uint64_t block_rows;		/* 0: as data/order.h cuts, and trunk files */
+	uint64_t ring, request;		/* bytes of all buffers that reads go to, and of a read */
 	unsigned depth;			/* requests at a time */
 	uint64_t memory;		/* bytes for weights that stay, at the most */
 	uint64_t trunk_bytes;		/* of the sections that will be used */
 };
 
-/* A ring that is large enough for a model. */
-uint64_t k3_weights_ring(const struct k3_config *c, const struct k3_weights_options *o);
+/* The buffers that it will have: as many as ring holds, or more if the workers need more. */
+struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
+					    const struct k3_weights_options *o);
 
 /* Bytes of a worker's largest decoded block, where there is a trunk file. */
 uint64_t k3_weights_plain(const struct k3_config *c);
 
-/* The index must outlive the stream.  trunk: owned from now on, or NULL; also after an error. */
+/* The index must outlive it.  trunk: owned from now on, or NULL; also after an error. */
 K3_NODISCARD int k3_weights_new(const struct k3_index *ix, struct k3_trunk *trunk,
 			       const struct k3_weights_options *o, struct k3_weights **out,
 			       struct k3_err *err);

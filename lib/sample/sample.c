@@ -178,15 +178,8 @@ uint32_t k3_sampler_top(struct k3_sampler *s, uint32_t n, uint32_t *ids)
 
 double k3_sampler_logprob(struct k3_sampler *s, uint32_t id)
 {
-	double sum = 0;
-	uint32_t i;
-
-	if (isnan(s->log_sum)) {
-		for (i = 0; i < s->vocab; i++)
-			sum += k3i_exp((double)s->logits[i] - s->largest);
-		/* libm's log may differ in its last bit: this is a report, no choice hangs on it */
-		s->log_sum = log(sum);
-	}
+	if (isnan(s->log_sum))
+		s->log_sum = k3i_log_sum(s->logits, s->vocab, s->largest, NULL);
 	return (double)s->logits[id] - s->largest - s->log_sum;
 }
 

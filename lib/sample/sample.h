@@ -14,4 +14,10 @@ void k3i_philox(uint32_t counter[4], const uint32_t key[2]);
 /* e^x for x <= 0, within 2 ulp, the same bits on every machine; 0 below -708. */
 double k3i_exp(double x);
 
+/*
+ * The logarithm of the sum of exp(logit - largest), and in *mean, if that is not NULL, the
+ * mean of logit - largest over the distribution.
+ */
+double k3i_log_sum(const float *logits, uint32_t vocab, float largest, double *mean);
+
 #endif

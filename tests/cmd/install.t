@@ -17,6 +17,7 @@ ok $? "make install, with DESTDIR and a blank in it"
 root=$tmp/stage/opt/k3
 for file in bin/k3-step bin/k3-generate lib/libk3core.a lib/libk3core.so include/k3/engine.h \
 	lib/pkgconfig/k3core.pc share/man/man1/k3-step.1 share/man/man7/k3.7 share/k3/k3npy.py \
+	bin/k3-rehearse share/k3/rehearse.py share/k3/replica.py \
 	share/k3/demo/config.json; do
 	[ -s "$root/$file" ]
 	ok $? "installs $file"
@@ -31,6 +32,8 @@ grep -q '/opt/k3/share/k3/demo' "$root/share/man/man1/k3-step.1"
 ok $? "by its place"
 [ ! -e "$root/share/k3/demo/model.k3i" ]
 ok $? "the index of the demo is not installed"
+PATH=$root/bin:$PATH "$root/bin/k3-rehearse" --holes --config share/demo/config.json -d "$tmp" >"$tmp/out" 2>"$tmp/err"
+ok $? "the installed k3-rehearse finds what it needs"
 make_ installcheck
 ok $? "make installcheck"
 sed 's/^/# /' "$tmp/err"

@@ -85,6 +85,35 @@ EOF
 rm wild/model.k3?
 k3-pack wild >out 2>err && whole wild/model.k3t wild "zeros, denormals, infinities, NaNs and noise"
 
+# two layers with the same weights: nothing in a section tells which it is
+cp -r small twin
+"$python" - twin <<'EOF'
+import glob, json, struct, sys
+place = {}
+for path in glob.glob(sys.argv[1] + '/*.safetensors'):
+    with open(path, 'rb') as f:
+        n, = struct.unpack('<Q', f.read(8))
+        place.update((k, (path, 8 + n + t['data_offsets'][0], 8 + n + t['data_offsets'][1]))
+                     for k, t in json.loads(f.read(n)).items() if k != '__metadata__')
+for name in place:
+    if '.layers.1.' in name:
+        path, begin, end = place[name]
+        raw = open(path, 'rb').read()[begin:end]
+        path, begin, end = place[name.replace('.layers.1.', '.layers.2.')]
+        with open(path, 'r+b') as f:
+            f.seek(begin)
+            f.write(raw)
+EOF
+rm twin/model.k3?
+k3-pack twin >out 2>err
+for i in 1 2; do
+	k3-stat -j twin/model.k3t | jq ".sections[$i] | .offset, .length" | {
+		read -r offset && read -r length
+		tail -c +$((offset + 1)) twin/model.k3t | head -c "$length" >"section.$i"
+	}
+done
+same section.1 section.2 "layers with the same weights make the same section"
+
 # ---- damage ----
 
 "$python" "$reader" demo.k3t "$demo" places >places 2>err
@@ -233,6 +262,18 @@ for signal in SIGINT SIGTERM SIGHUP; do
 	sed -i 1d interrupt
 done
 sed 's/^/# /' interrupt
+
+# progress, on a terminal only
+"$python" - "$demo" <<'EOF'
+import os, pty, re, subprocess, sys
+master, slave = pty.openpty()
+for options in [], ['--verify']:
+    p = subprocess.run(['k3-pack', '-t', '1', '-o', 'tty.k3t', *options, sys.argv[1]], stdout=subprocess.DEVNULL, stderr=slave)
+    text = os.read(master, 65536)
+    assert p.returncode == 0 and re.fullmatch(
+        rb'(\r0\.\d\d of 0\.01 GB, \d+\.\d\d GB/s, \d+ s left\x1b\[K)+\r\x1b\[K', text), text
+EOF
+ok $? "a terminal is shown how far it is, and the line is taken away again"
 
 # two at once
 for i in 1 2 3 4; do

@@ -106,6 +106,7 @@ bad '1\t2\t3 4 ' ' is neither' "a blank at the end"
 bad '1\t-2\t3' ' is neither' "a negative layer"
 bad '1\t2\t99999999999999999999' ' is neither' "a number that is too large"
 bad '1\t2\t3 4 3' ': expert 3 is there twice' "an expert twice"
+bad '1\t2\t3\00004' ' is neither' "a NUL"
 bad '{"event":' ' is neither' "half an event"
 bad '{"event":"route","round":0,"layer":1,"sequence":0,"experts":[1]}' ': a route without' "no position"
 bad '{"event":"route","round":0,"layer":1,"sequence":0,"position":0,"experts":[1.5]}' ': experts has' \

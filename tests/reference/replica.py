@@ -104,20 +104,33 @@ def files(c):
                                  (p + 'patch_embed.proj.weight', 'BF16', [1024, 3, 14, 14])]
 
 
-def write_file(path, tensors):
+def header(tensors):
+    """The first bytes of a file, up to its data, and (name, dtype, shape, begin, end) of each tensor, as places in the data."""
     width, group = dict(F32=4, BF16=2, U8=1), ('F32', 'BF16', 'U8')
     at, items = 0, []
     for name, dtype, shape in sorted(tensors, key=lambda t: (group.index(t[1]), t[0])):
         n = width[dtype]
         for s in shape:
             n *= s
-        items.append(f'"{name}":{{"dtype":"{dtype}","shape":[{",".join(map(str, shape))}],"data_offsets":[{at},{at + n}]}}')
+        items.append((name, dtype, shape, at, at + n))
         at += n
-    text = ('{' + ','.join(items) + '}').encode()
-    text += b' ' * (-len(text) % 8)
+    text = ('{' + ','.join(f'"{name}":{{"dtype":"{dtype}","shape":[{",".join(map(str, shape))}],"data_offsets":[{a},{b}]}}'
+                           for name, dtype, shape, a, b in items) + '}').encode()
+    return fill(b' ' * 8 + text, -(-(8 + len(text)) // 8) * 8), items
+
+
+def fill(head, size):
+    """The same header with blanks up to size bytes."""
+    text = head[8:].rstrip(b' ')
+    assert 8 + len(text) <= size
+    return (size - 8).to_bytes(8, 'little') + text + b' ' * (size - 8 - len(text))
+
+
+def write_file(path, tensors):
+    head, items = header(tensors)
     with open(path, 'wb') as f:
-        f.write(len(text).to_bytes(8, 'little') + text)
-        f.truncate(8 + len(text) + at)
+        f.write(head)
+        f.truncate(len(head) + items[-1][4])
 
 
 def main():

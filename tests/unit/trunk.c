@@ -339,6 +339,27 @@ static void test_other_weights(void)
 	k3_buf_free(&b);
 }
 
+/* Any byte of head and directories, all sums made right again. */
+static void test_forged_anywhere(void)
+{
+	struct rng g = { 9 };
+	unsigned passed = 0;
+
+	for (int i = 0; i < 200; i++) {
+		struct k3_buf b = load(path);
+		unsigned section = (unsigned)(rng_u64(&g) % (k3_index_config(model.ix)->layers + 2));
+		uint64_t begin = section ? section_offset(&b, section - 1) : 0;
+		uint64_t n = section ? k3_trunk_directory_size(k3_get32(at(&b, begin + 8))) :
+			     k3_trunk_head_end(k3_index_config(model.ix)->layers + 1);
+
+		*at(&b, begin + rng_u64(&g) % (n - 8)) ^= (unsigned char)(1 + rng_u64(&g) % 255);
+		write_forged(&b);
+		passed += !verify(forged, 2);
+		k3_buf_free(&b);
+	}
+	ok(!passed, "200 changes of head and directories, with right sums, are noticed");
+}
+
 /* ---- the disk ---- */
 
 static void test_short_shard(void)
@@ -406,6 +427,7 @@ int main(void)
 	test_forged_length();
 	test_forged_blocks();
 	test_other_weights();
+	test_forged_anywhere();
 	test_short_shard();
 	test_full_disk();
 	unlink(path);

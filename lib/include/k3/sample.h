@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * k3/sample.h - choosing the next id from a row of logits.
+ * k3/sample.h - choosing the next id from a row of logits, or saying how likely one was.
  *
  * The choice is a function of the row, the settings, the seed, the stream of the
  * sequence and the number of the draw: the same on every machine, wherever in a
@@ -62,6 +62,16 @@ K3_API uint32_t k3_sampler_top(struct k3_sampler *s, uint32_t n, uint32_t *ids);
  * temperature 1, nothing truncated, whatever the settings are.
  */
 K3_API double k3_sampler_logprob(struct k3_sampler *s, uint32_t id);
+
+/* How likely an id was, in the whole distribution. */
+struct k3_score {
+	double logprob;		/* natural logarithm of its probability */
+	uint32_t rank;		/* how many ids come before it in the ranking */
+	double entropy;		/* of the distribution, in nats */
+};
+
+/* Of one id below vocab; the logits must be finite. */
+K3_API void k3_score_id(const float *logits, uint32_t vocab, uint32_t id, struct k3_score *out);
 
 /* The stream of a sequence with a name, and of one that is known by its first row. */
 K3_API uint64_t k3_stream_of_name(const char *name);
