@@ -4,6 +4,15 @@
 #include "step.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+
+/* /tmp may lie in memory, which is what there is too little of. */
+static const char *temporary_directory(void)
+{
+	const char *dir = getenv("TMPDIR");
+
+	return dir && *dir ? dir : "/var/tmp";
+}
 
 int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
 			struct k3_err *err)
@@ -13,7 +22,7 @@ int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
 	*out = (struct k3_engine_options){
 		.threads = (unsigned)o->threads, .trunk = o->trunk, .memory = o->memory,
 		.first = o->first, .last = o->last, .sequences = step_sequences(o),
-		.passing = o->all && !o->states,
+		.passing = o->all && !o->states, .temporary = temporary_directory(),
 	};
 	return o->disk ? k3_disk_use_read(o->disk, &out->disk, err) : 0;
 }
@@ -34,8 +43,9 @@ static void print(struct k3_buf *b, const struct k3_plan *p, double rate)
 	k3_buf_printf(b, "{\"memory\":%" PRIu64 ",\"floor\":%" PRIu64 ",\"parts\":{"
 		      "\"process\":%" PRIu64 ",\"index\":%" PRIu64 ",\"states\":%" PRIu64
 		      ",\"activations\":%" PRIu64 ",\"ring\":%" PRIu64 ",\"pinned\":%" PRIu64
-		      ",\"cached_experts\":%" PRIu64 "}", p->memory, p->floor, p->process, p->index,
-		      p->states, p->activations, p->ring, p->pinned, p->cached);
+		      ",\"cached_experts\":%" PRIu64 "},\"paged\":%s", p->memory, p->floor, p->process, p->index,
+		      p->states, p->activations, p->ring, p->pinned, p->cached,
+		      p->paged ? "true" : "false");
 	k3_buf_printf(b, ",\"trunk\":{\"coded\":%s,\"bytes\":%" PRIu64 "},\"layers_pinned\":%.1f",
 		      p->coded ? "true" : "false", p->trunk_bytes, share * p->sections);
 	k3_buf_printf(b, ",\"token\":{\"bytes\":%" PRIu64 ",\"trunk_bytes\":%" PRIu64

@@ -311,34 +311,52 @@ static uint64_t layer_memory(enum k3_kind kind, uint64_t slice_floats, uint64_t 
 	return bytes + sizeof(struct k3_resident) + sizeof(struct k3_state_layer) + SLACK;
 }
 
-/* kind: of each of n layers.  One that passes has only one of them at a time. */
-static uint64_t memory(const uint8_t *kind, uint32_t n, uint64_t slice_floats,
-		       uint64_t page_floats, bool passing, uint64_t positions)
+/* kind: of each of n layers */
+static struct k3_state_bytes memory(const uint8_t *kind, uint32_t n, uint64_t slice_floats,
+				    uint64_t page_floats, uint64_t positions)
 {
-	uint64_t sum = 0, largest = 0, bytes;
+	struct k3_state_bytes m = { 0, 0 };
 
 	for (uint32_t i = 0; i < n; i++) {
-		bytes = layer_memory(kind[i], slice_floats, page_floats, positions);
-		sum += bytes;
-		largest = bytes > largest ? bytes : largest;
+		uint64_t bytes = layer_memory(kind[i], slice_floats, page_floats, positions);
+
+		m.all += bytes;
+		m.layer = bytes > m.layer ? bytes : m.layer;
 	}
-	return (passing ? largest : sum) + positions * sizeof(uint32_t);
+	return m;
 }
 
-uint64_t k3_state_memory_of(const struct k3_state_spec *spec, bool passing, uint64_t positions)
+struct k3_state_bytes k3_state_memory_of(const struct k3_state_spec *spec, uint64_t positions)
 {
 	const struct k3_config *c = spec->config;
 	uint64_t all = (uint64_t)c->kda_heads * c->kda_dim;
 
 	return memory(c->kind + spec->first, spec->last - spec->first,
 		      all * c->kda_dim + 3 * (c->conv - 1) * all,
-		      (uint64_t)K3_PAGE * (c->kv_rank + c->rope), passing, positions);
+		      (uint64_t)K3_PAGE * (c->kv_rank + c->rope), positions);
 }
 
-uint64_t k3_state_memory(const struct k3_state *s, uint64_t n)
+struct k3_state_bytes k3_state_memory(const struct k3_state *s, uint64_t n)
 {
 	return memory(s->shape.kind, layers(s), s->shape.kda_floats + s->shape.conv_floats,
-		      s->shape.page_floats, s->passing, s->head.ids + n);
+		      s->shape.page_floats, s->head.ids + n);
+}
+
+bool k3_state_passing(const struct k3_state *s)
+{
+	return s->passing;
+}
+
+bool k3_state_has_file(const struct k3_state *s)
+{
+	return s->path;
+}
+
+void k3_state_page(struct k3_state *s, bool paged)
+{
+	s->paged = paged && s->path;
+	for (uint32_t i = 0; s->paged && i < layers(s); i++)
+		k3_state_forget(s, i);
 }
 
 uint64_t k3_state_residual_bytes(const struct k3_state *s)

@@ -13,12 +13,13 @@ struct k3_resident {
 	float **page;
 	uint64_t pages;
 	bool loaded;		/* MLA: what the file holds is in the pages */
+	bool stored;		/* of the pass in progress: its slice is in the file */
 };
 
 struct k3_state {
 	struct k3_state_shape shape;
 	uint8_t fingerprint[16];
-	bool passing;
+	bool passing, paged;
 	int fd;			/* -1 without a file */
 	bool readonly;
 	char *path;		/* owned; NULL without a file */

@@ -9,8 +9,10 @@
 #include <k3/buf.h>
 #include <k3/io.h>
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* A place for the residual stream that touches neither the pages nor the current one. */
 static uint64_t residual_place(const struct k3_state *s, uint64_t bytes)
@@ -133,19 +135,21 @@ static int write_residual(struct k3_state *s, float *const *row, uint64_t rows, 
 {
 	uint64_t bytes = sources * (uint64_t)s->shape.hidden * sizeof(float);
 	uint64_t at = residual_place(s, rows * bytes);
-	char *all = k3_reallocarray(NULL, rows, bytes);
-	int rc;
+	XXH64_state_t *sum = XXH64_createState();
+	int rc = sum ? 0 : k3_fail_nomem(err);
 
-	if (!all)
-		return k3_fail_nomem(err);
-	for (uint64_t i = 0; i < rows; i++)
-		memcpy(all + i * bytes, row[i], bytes);
-	rc = k3_pwrite_full(s->fd, all, rows * bytes, at, s->path, err);
+	if (rc)
+		return rc;
+	XXH64_reset(sum, 0);
+	for (uint64_t i = 0; !rc && i < rows; i++) {
+		XXH64_update(sum, row[i], bytes);
+		rc = k3_pwrite_full(s->fd, row[i], bytes, at + i * bytes, s->path, err);
+	}
 	s->head.residual_at = at;
 	s->head.residual_rows = rows;
 	s->head.residual_sources = sources;
-	s->head.residual_sum = k3_state_sum(all, rows * bytes, 0);
-	free(all);
+	s->head.residual_sum = XXH64_digest(sum);
+	XXH64_freeState(sum);
 	return rc;
 }
 
@@ -154,20 +158,67 @@ static int write_commit(struct k3_state *s, uint32_t i, float *const *residual, 
 {
 	bool last = s->shape.first + i + 1 == s->shape.last;
 	uint64_t n = s->head.pass;
-	int rc = s->shape.kind[i] == K3_KDA ? write_kda(s, i, err) : write_positions(s, i, err);
 
-	if (!rc)
-		rc = write_residual(s, last ? residual + n - 1 : residual, last ? 1 : n, sources, err);
-	return rc;
+	return write_residual(s, last ? residual + n - 1 : residual, last ? 1 : n, sources, err);
+}
+
+static int write_all(struct k3_state *s, struct k3_err *err)
+{
+	int rc = k3_head_create(s->fd, s->path, &s->shape, s->fingerprint, &s->head, err);
+
+	for (uint32_t i = 0; !rc && i < s->shape.last - s->shape.first; i++) {
+		uint64_t ids = s->head.ids;
+
+		if (s->shape.kind[i] == K3_KDA && s->layer[i].kda) {
+			rc = write_kda(s, i, err);
+		} else if (s->layer[i].loaded) {
+			/* all positions are new to the file */
+			s->head.pass = ids;
+			s->head.next = s->shape.first;
+			rc = write_positions(s, i, err);
+			s->head.pass = 0;
+			s->head.next = s->shape.last;
+		}
+	}
+	return rc ? rc : write_head(s, err);
+}
+
+int k3_state_give_file(struct k3_state *s, const char *directory, struct k3_err *err)
+{
+	int rc;
+
+	s->path = strdup(directory);
+	if (!s->path)
+		return k3_fail_nomem(err);
+	s->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	rc = s->fd < 0 ? k3_fail_errno(err, "%s: no temporary file", directory) : 0;
+	s->head.commits = 2;
+	return rc ? rc : write_all(s, err);
+}
+
+int k3_state_store(struct k3_state *s, uint32_t layer, struct k3_err *err)
+{
+	uint32_t i = layer - s->shape.first;
+	int rc = 0;
+
+	if (s->path && !s->layer[i].stored)
+		rc = s->shape.kind[i] == K3_KDA ? write_kda(s, i, err)
+						: write_positions(s, i, err);
+	if (rc)
+		return rc;
+	if (s->passing || s->paged)
+		k3_state_forget(s, i);
+	s->layer[i].stored = true;
+	return 0;
 }
 
 int k3_state_commit(struct k3_state *s, uint32_t layer, float *const *residual, uint32_t sources,
 		    struct k3_err *err)
 {
 	uint32_t i = layer - s->shape.first;
-	int rc = 0;
+	int rc = k3_state_store(s, layer, err);
 
-	if (s->path)
+	if (!rc && s->path)
 		rc = write_commit(s, i, residual, sources, err);
 	if (rc)
 		return rc;
@@ -176,7 +227,6 @@ int k3_state_commit(struct k3_state *s, uint32_t layer, float *const *residual, 
 		s->head.pass = 0;
 	if (s->path)
 		rc = write_head(s, err);
-	if (s->passing)
-		k3_state_forget(s, i);
+	s->layer[i].stored = false;
 	return rc;
 }

@@ -129,12 +129,13 @@ static uint64_t index_bytes(const struct k3_index *ix, uint64_t blocks)
 	return ix->length + 32 * blocks + MB / 4;
 }
 
-static uint64_t states_bytes(const struct k3_index *ix, const struct k3_engine_options *o)
+static struct k3_state_bytes state_bytes(const struct k3_index *ix,
+					 const struct k3_engine_options *o)
 {
 	struct k3_state_spec spec = { k3_index_config(ix), k3_index_fingerprint(ix), o->first,
 				      o->last };
 
-	return o->sequences * k3_state_memory_of(&spec, o->passing, POSITIONS);
+	return k3_state_memory_of(&spec, POSITIONS);
 }
 
 /* One token in each sequence. */
@@ -173,7 +174,8 @@ static int choose_memory(const struct k3_engine_options *o, uint64_t *out, struc
 /* Pins, then whole places in the expert cache. */
 static void spend(const struct k3_config *c, struct k3_plan *p, uint64_t blocks)
 {
-	uint64_t left = p->memory - p->floor, unit = k3_expert_cache_unit(c);
+	uint64_t used = p->process + p->index + p->ring + p->states + p->activations;
+	uint64_t left = p->memory - used, unit = k3_expert_cache_unit(c);
 	uint64_t all = p->trunk_bytes + blocks * 64;
 
 	p->pinned = k3_pins_expected(blocks, p->trunk_bytes, left);
@@ -197,6 +199,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	const struct k3_config *c = k3_index_config(ix);
 	struct k3_engine_options filled = *given, *o = &filled;
 	struct k3_reader_options buffers;
+	struct k3_state_bytes state;
 	struct k3_plan *p = &b->plan;
 	uint64_t blocks;
 	int rc;
@@ -220,11 +223,15 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->index = index_bytes(ix, blocks);
 	buffers = k3_weights_buffers(c, &b->weights);
 	p->ring = k3_reader_memory(&buffers);
-	p->states = states_bytes(ix, o);
 	b->logits = min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
 	p->activations = least_sweep(c, o, b->threads);
-	p->floor = b->fixed + p->states + p->activations;
+	state = state_bytes(ix, o);
+	if (!o->passing && !o->temporary)
+		state.layer = state.all;
+	p->floor = b->fixed + p->activations + o->sequences * state.layer;
+	p->paged = o->passing || p->memory < b->fixed + p->activations + o->sequences * state.all;
+	p->states = o->sequences * (p->paged ? state.layer : state.all);
 	if (p->memory < p->floor)
 		rc = k3_fail(err, K3_ENOMEM, "%" PRIu64 " bytes of memory are too few: it takes at "
 			     "least %" PRIu64, p->memory, p->floor);

@@ -25,7 +25,8 @@ struct member {
 	uint64_t position;		/* of the first token */
 	uint32_t next;			/* the layer that its tokens stand in front of */
 	uint32_t sources;		/* vectors in the streams that it brought */
-	struct k3_slice slice;		/* of the current layer */
+	struct k3_slice slice;		/* of the current layer, while .. */
+	bool loaded;			/* .. it is in memory */
 };
 
 struct k3_sweep {
@@ -162,6 +163,50 @@ static uint64_t longest(const struct k3_sweep *s)
 	return most;
 }
 
+static bool can_be_paged(const struct k3_engine *e, const struct k3_state *s)
+{
+	return e->temporary || k3_state_has_file(s);
+}
+
+/*
+ * What states take.  They stay in memory if there is room for all of them; else they are
+ * paged, and like those that keep nothing they take the slices of one layer, for the
+ * sequences of one tile.
+ */
+static uint64_t states_bytes(const struct k3_engine *e, const struct k3_line *line, uint32_t lines,
+			     uint64_t tile, uint64_t room, bool *paged)
+{
+	uint64_t stay = 0, may_go = 0, largest = 0, moving = 0;
+
+	for (uint32_t i = 0; i < lines; i++) {
+		struct k3_state_bytes b = k3_state_memory(line[i].state, line[i].n);
+
+		if (!k3_state_passing(line[i].state))
+			*(can_be_paged(e, line[i].state) ? &may_go : &stay) += b.all;
+		moving += line[i].n || k3_state_pending(line[i].state);
+		largest = b.layer > largest ? b.layer : largest;
+	}
+	moving = moving < tile ? moving : tile;
+	*paged = stay + may_go > room;
+	/* those of one sweep are all of a kind, or there are few of them */
+	return stay + (*paged || !may_go ? moving * largest : may_go);
+}
+
+static int page_states(const struct k3_engine *e, const struct k3_line *line, uint32_t lines,
+		       bool paged, struct k3_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < lines; i++) {
+		struct k3_state *s = line[i].state;
+
+		if (paged && !k3_state_passing(s) && !k3_state_has_file(s) && e->temporary)
+			rc = k3_state_give_file(s, e->temporary, err);
+		k3_state_page(s, paged);
+	}
+	return rc;
+}
+
 /*
  * Tokens a tile: what was asked for, or as many as memory holds, for each tile more costs
  * the trunk once more; never more than there are.  Of what is left, logits get what they can
@@ -173,14 +218,14 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	uint64_t have = e->budget.plan.memory, used = e->budget.fixed, need, more;
 	struct k3_sweep_size size = { .tokens = s->tokens, .lines = s->lines,
 				      .positions = longest(s), .width = s->width };
+	bool paged;
 
-	for (uint32_t i = 0; i < s->lines; i++) {
-		used += k3_state_memory(line[i].state, line[i].n);
+	for (uint32_t i = 0; i < s->lines; i++)
 		size.streams |= line[i].hidden || k3_state_pending(line[i].state);
-	}
 	size.tile = e->tile && e->tile < s->tokens ? e->tile : s->tokens;
 	for (;;) {
 		need = used + k3_sweep_bytes(e->config, e->budget.threads, &size);
+		need += states_bytes(e, line, s->lines, size.tile, have > need ? have - need : 0, &paged);
 		if (need <= have || size.tile <= 1 || e->tile)
 			break;
 		size.tile = (size.tile + 1) / 2;
@@ -197,7 +242,7 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	more = more < have - need ? more : have - need;
 	e->logits = k3_logits_bytes(e->config) + more;
 	k3_weights_keep(e->weights, have - need - more);
-	return 0;
+	return page_states(e, line, s->lines, paged, err);
 }
 
 static int allocate(struct k3_sweep *s, struct k3_err *err)
@@ -311,7 +356,7 @@ static int enter_layer(struct k3_sweep *s, struct k3_err *err)
 
 		if (!m->n || m->next != s->layer)
 			continue;
-		rc = k3_state_slice(m->state, s->layer, &m->slice, err);
+		m->loaded = false;
 		for (uint64_t k = 0; k < m->n; k++) {
 			s->row[s->active] = s->stream.at[m->first + k];
 			s->name[s->active++] = s->token[m->first + k];
@@ -323,21 +368,21 @@ static int enter_layer(struct k3_sweep *s, struct k3_err *err)
 }
 
 /* The segments of the active tokens from .. from + n - 1; rows counted from the tile's start. */
-static uint64_t cut_segments(const struct k3_sweep *s, uint64_t from, uint64_t n,
-			     struct k3_segment *out)
+static void cut_segments(struct k3_sweep *s, uint64_t from, uint64_t n)
 {
-	uint64_t count = 0, done = 0;
+	uint64_t done = 0;
 
+	s->segments = 0;
 	while (done < n) {
 		const struct k3_token *t = &s->name[from + done];
 		const struct member *m = &s->member[t->sequence];
 		uint64_t left = m->position + m->n - t->position;
 
 		left = left < n - done ? left : n - done;
-		out[count++] = (struct k3_segment){ done, left, t->position, m->slice };
+		s->segment[s->segments++] = (struct k3_segment){ .first = done, .count = left,
+								 .position = t->position };
 		done += left;
 	}
-	return count;
 }
 
 static int visit(struct k3_sweep *s, uint32_t sources, struct k3_err *err)
@@ -429,6 +474,53 @@ static bool alone(struct k3_worker *w, struct k3_sweep *s,
 	return k3_barrier(w);
 }
 
+static struct member *owner(struct k3_sweep *s, uint64_t from, const struct k3_segment *g)
+{
+	return &s->member[s->name[from + g->first].sequence];
+}
+
+/* Brings in the slices of a tile's segments; a sequence has one segment in a tile. */
+static void load_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
+{
+	uint32_t loop = k3_loop(w);
+	struct k3_err err;
+	uint64_t i;
+
+	while (k3_loop_next(w, loop, s->segments, &i)) {
+		struct k3_segment *g = &s->segment[i];
+		struct member *m = owner(s, from, g);
+		int rc = m->loaded ? 0 : k3_state_slice(m->state, s->layer, &m->slice, &err);
+
+		if (rc) {
+			k3_worker_fail_at(w, i, rc, &err);
+			return;
+		}
+		m->loaded = true;
+		g->slice = m->slice;
+	}
+}
+
+/* Stores the slices of those sequences that have no token behind the tile. */
+static void store_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
+{
+	uint32_t loop = k3_loop(w);
+	struct k3_err err;
+	uint64_t i;
+
+	while (k3_loop_next(w, loop, s->segments, &i)) {
+		const struct k3_segment *g = &s->segment[i];
+		struct member *m = owner(s, from, g);
+		int rc = 0;
+
+		if (g->position + g->count == m->position + m->n)
+			rc = k3_state_store(m->state, s->layer, &err);
+		if (rc) {
+			k3_worker_fail_at(w, i, rc, &err);
+			return;
+		}
+	}
+}
+
 /* docs/model.md 2.2, steps 1 to 4: mix, norm, attention, running sum. */
 static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n,
 		      uint32_t sources, bool begin)
@@ -436,9 +528,12 @@ static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, ui
 	const struct k3_layer_vectors *v = s->pass.vectors;
 
 	if (w->rank == 0)
-		s->segments = cut_segments(s, from, n, s->segment);
+		cut_segments(s, from, n);
 	k3_mix_and_norm(w, &s->pass, s->row + from, sources, sources > 1 ? v->attn_fold : NULL,
 			v->attn_norm, n, s->tile.x.at);
+	if (!k3_barrier(w))
+		return false;
+	load_slices(w, s, from);
 	if (!k3_barrier(w))
 		return false;
 	if (s->e->config->kind[s->layer] == K3_KDA)
@@ -447,6 +542,7 @@ static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, ui
 		k3_mla(w, &s->pass, s->layer, s->segment, s->segments, n);
 	if (!k3_barrier(w))
 		return false;
+	store_slices(w, s, from);
 	k3_add_to_stream(w, &s->pass, s->layer, s->name + from, s->row + from,
 			 begin ? sources : sources - 1, begin, s->tile.y.at, n);
 	return k3_barrier(w);

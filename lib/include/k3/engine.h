@@ -43,6 +43,8 @@ struct k3_engine_options {
 	const char *trunk;
 	uint64_t memory;	/* bytes that the process may have resident; 0: most of what is free */
 	struct k3_disk_use disk;
+	/* Where states without files get some if memory is too small for them; NULL: nowhere. */
+	const char *temporary;
 	/* What the engine is for: the smallest memory is reckoned for one token in each sequence. */
 	uint32_t first, last;	/* layers; last 0: all behind the first */
 	uint64_t sequences;
@@ -56,6 +58,7 @@ struct k3_plan {
 	uint64_t process;		/* the program itself, its libraries and stacks */
 	uint64_t index;			/* the index, and what is known of the trunk file */
 	uint64_t states;
+	bool paged;			/* only of one layer: the others are in files */
 	uint64_t activations;		/* of a sweep, and its logits */
 	uint64_t ring;
 	uint64_t pinned;		/* of trunk and head */

@@ -68,6 +68,19 @@ K3_API K3_NODISCARD int k3_state_open(const char *path, const struct k3_state_sp
 K3_API void k3_state_close(struct k3_state *s);
 
 /*
+ * Gives a state that has no file one without a name in a directory, which is gone when the state
+ * is closed.  Not while a pass is in progress.
+ */
+K3_API K3_NODISCARD int k3_state_give_file(struct k3_state *s, const char *directory,
+					   struct k3_err *err);
+
+/*
+ * Whether slices stay in memory behind k3_state_store, which they do unless told otherwise.  One
+ * without a file has no other place.
+ */
+K3_API void k3_state_page(struct k3_state *s, bool paged);
+
+/*
  * Opens a state file for looking at it: no model is needed, nothing is locked
  * and nothing can be committed.  A slice that its owner rewrites meanwhile fails with K3_EDATA.
  */
@@ -92,12 +105,19 @@ K3_API uint64_t k3_state_pending(const struct k3_state *s);
 K3_API uint32_t k3_state_layer(const struct k3_state *s);
 
 /*
- * Bytes of memory that a state of a sequence of so many positions takes when all its layers have
- * been asked for; and that s takes, in the end, with n more ids.
+ * Bytes of memory that the slices of a sequence of so many positions take: all together, and
+ * that of one layer, the largest.
  */
-K3_API uint64_t k3_state_memory_of(const struct k3_state_spec *spec, bool passing,
-				   uint64_t positions);
-K3_API uint64_t k3_state_memory(const struct k3_state *s, uint64_t n);
+struct k3_state_bytes {
+	uint64_t all, layer;
+};
+K3_API struct k3_state_bytes k3_state_memory_of(const struct k3_state_spec *spec,
+						uint64_t positions);
+/* The same for a state with n more ids. */
+K3_API struct k3_state_bytes k3_state_memory(const struct k3_state *s, uint64_t n);
+/* Does it keep nothing, not even between layers?  Is there a file behind it? */
+K3_API bool k3_state_passing(const struct k3_state *s);
+K3_API bool k3_state_has_file(const struct k3_state *s);
 
 /*
  * The stored residual stream: of the ids of the pass in progress, else of the
@@ -123,7 +143,13 @@ K3_API K3_NODISCARD int k3_state_slice(struct k3_state *s, uint32_t layer,
 				       struct k3_slice *out, struct k3_err *err);
 
 /*
- * The pass has taken this layer: the slice as it is now becomes current,
+ * The pass will not change the slice of this layer any more, nor look at it: it may leave
+ * memory.  It becomes current by k3_state_commit, which must follow.
+ */
+K3_API K3_NODISCARD int k3_state_store(struct k3_state *s, uint32_t layer, struct k3_err *err);
+
+/*
+ * The pass has taken this layer: the slice as it was stored becomes current,
  * together with the residual stream behind the layer, residual[i] being the row
  * of the pass's id i: sources * hidden values.
  */
