@@ -25,7 +25,7 @@
 #define MB (1ull << 20)
 
 /* What was best on a disk of 3 GB/s: buffers that a processor's cache can hold, few and large reads. */
-enum { RING = 14 << 20, REQUEST = 1 << 20, DEPTH = 4 };
+enum { RING = 10 << 20, REQUEST = 1 << 20, DEPTH = 4 };
 
 /*
  * Beside what is counted one by one: code, libraries, the heap's small and unused parts, queues,
@@ -125,8 +125,8 @@ static void fill_disk(const struct k3_engine_options *o, struct k3_budget *b)
 
 static uint64_t index_bytes(const struct k3_index *ix, uint64_t blocks)
 {
-	/* a directory entry of 16 bytes, a pin's place of 16, and the trunk file's head */
-	return ix->length + 32 * blocks + MB / 4;
+	/* a directory entry of 16 bytes, a pin's place of 16, a note; and the trunk file's head */
+	return ix->length + 33 * blocks + MB / 4;
 }
 
 static struct k3_state_bytes state_bytes(const struct k3_index *ix,

@@ -65,10 +65,11 @@ struct k3_reader {
 	struct k3_place place;
 
 	struct slot slot[QUEUE];
+	bool awaited[QUEUE];		/* somebody sleeps until that slot's entry is here */
 	uint64_t published, released;	/* numbers of entries */
 	struct request *request;	/* one for each buffer */
-	struct request **idle;		/* those that are free, the one that became so last at the end */
-	unsigned idles;
+	struct request **idle;		/* those that are free: from number taken to given - 1, .. */
+	uint64_t taken, given;		/* .. each at its number modulo buffers */
 
 	uint64_t bytes;
 	uint64_t waited;		/* nanoseconds */
@@ -88,6 +89,19 @@ unsigned k3_reader_least(unsigned workers)
 uint64_t k3_reader_memory(const struct k3_reader_options *o)
 {
 	return o->buffers * o->buffer;
+}
+
+/* Entries first .. first + n - 1 are here, or never will be: wakes those who wait for them. */
+static void announce(struct k3_reader *r, uint64_t first, uint64_t n)
+{
+	bool any = false;
+
+	for (uint64_t i = first; i < first + n; i++) {
+		any |= r->awaited[i % QUEUE];
+		r->awaited[i % QUEUE] = false;
+	}
+	if (any)
+		pthread_cond_broadcast(&r->ready);
 }
 
 /* ---- putting requests together ---- */
@@ -176,7 +190,7 @@ static bool gather(struct k3_reader *r, struct request *q)
 			return true;
 		enqueue(r, number, HERE);
 		r->published++;
-		pthread_cond_broadcast(&r->ready);
+		announce(r, number, 1);
 	}
 }
 
@@ -188,7 +202,7 @@ static bool stopped(const struct k3_reader *r)
 /* Gives a request its buffer, and users its entries. */
 static struct request *publish(struct k3_reader *r, const struct request *q)
 {
-	struct request *out = r->idle[--r->idles];
+	struct request *out = r->idle[r->taken++ % r->o.buffers];
 	unsigned char *data = out->data;
 
 	*out = *q;
@@ -217,7 +231,7 @@ static struct request *build(struct k3_reader *r)
 		}
 		pthread_cond_wait(&r->room, &r->lock);
 	}
-	while (!stopped(r) && !r->idles)
+	while (!stopped(r) && r->taken == r->given)
 		pthread_cond_wait(&r->room, &r->lock);
 	return stopped(r) ? NULL : publish(r, &q);
 }
@@ -233,8 +247,9 @@ static void arrive(struct k3_reader *r, struct request *q, int rc, const struct 
 	if (rc && !r->status) {
 		r->status = rc;
 		r->err = *err;
+		pthread_cond_broadcast(&r->ready);
 	}
-	pthread_cond_broadcast(&r->ready);
+	announce(r, q->first, q->entries);
 	if (!r->reading)
 		pthread_cond_broadcast(&r->quiet);
 }
@@ -347,10 +362,11 @@ void k3_reader_begin(struct k3_reader *r, const struct k3_route *route)
 	k3_walk_begin(&r->walk, route);
 	r->step = (struct k3_step){ 0 };
 	r->at = r->published = r->released = 0;
-	r->idles = r->o.buffers;
+	memset(r->awaited, 0, sizeof r->awaited);
+	r->taken = 0;
+	r->given = r->o.buffers;
 	for (unsigned i = 0; i < r->o.buffers; i++) {
-		/* the first buffer is the last one, and used first */
-		r->idle[i] = &r->request[r->o.buffers - 1 - i];
+		r->idle[i] = &r->request[i];
 		r->request[i].data = r->memory + i * r->o.buffer;
 	}
 	r->looked = r->ended = false;
@@ -422,6 +438,7 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 	pthread_mutex_lock(&r->lock);
 	while (!(rc = arrived(r, n, err))) {
 		since = since ? since : nanoseconds();
+		r->awaited[n % QUEUE] = true;
 		pthread_cond_wait(&r->ready, &r->lock);
 	}
 	if (since)
@@ -443,7 +460,7 @@ void k3_reader_release(struct k3_reader *r, uint64_t n)
 		freed = s->request && !--s->request->users;
 	}
 	if (freed)
-		r->idle[r->idles++] = s->request;
+		r->idle[r->given++ % r->o.buffers] = s->request;
 	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
 		r->released++;
 	/* nobody is woken for a few entries in memory: that would cost more than they do */

@@ -2,10 +2,8 @@
 /*
  * engine/reader.h - reads the entries of a walk ahead of those who use them.
  *
- * All that is read goes through a few buffers.  What counts for the speed of a disk is how much
- * memory its data goes to, as long as that stays in a processor's cache; so the buffer that
- * became free last is used next, and no more of them are touched than the disk is ahead.
- * Neighbours on the disk are read by one request, several requests at a time, by
+ * All that is read goes through a few buffers in turn.  What counts for the speed of a disk is how
+ * much memory its data goes to, as long as that stays in a processor's cache.  Neighbours on the disk are read by one request, several requests at a time, by
  * threads of the reader's own that sleep in pread.
  *
  * An entry may be in memory already; then it takes a place in the order and nothing else.

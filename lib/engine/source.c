@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct k3_source {
@@ -15,6 +16,7 @@ struct k3_source {
 	struct k3_trunk *trunk;		/* owned, or NULL */
 	uint64_t block_rows;
 	uint64_t *first;		/* of each section: the number of its first block; and of none */
+	atomic_bool *good;		/* of each block of the trunk file: it has been checked once */
 	struct k3_direct trunk_file;
 	pthread_mutex_t lock;		/* of the shards' descriptors */
 	struct k3_direct *shard;
@@ -51,7 +53,8 @@ static int number_blocks(struct k3_source *s, struct k3_err *err)
 		k3_order_init(c, i, s->block_rows, &o);
 		s->first[i + 1] = s->first[i] + o.blocks;
 	}
-	return 0;
+	s->good = k3_calloc(s->first[c->layers + 1], sizeof *s->good);
+	return s->good ? 0 : k3_fail_nomem(err);
 }
 
 static int open_trunk(struct k3_source *s, struct k3_err *err)
@@ -105,6 +108,7 @@ void k3_source_free(struct k3_source *s)
 	pthread_mutex_destroy(&s->lock);
 	free(s->shard);
 	free(s->first);
+	free(s->good);
 	free(s);
 }
 
@@ -193,10 +197,21 @@ int k3_source_row(struct k3_source *s, enum k3_role role, uint64_t row, struct k
 	return rc ? rc : place(s, role, 0, 0, row * width, width, out, err);
 }
 
-int k3_source_check(const struct k3_source *s, const struct k3_order *o, const struct k3_use *use,
+int k3_source_check(struct k3_source *s, const struct k3_order *o, const struct k3_use *use,
 		    uint64_t i, const void *bytes, struct k3_err *err)
 {
-	return s->trunk ? k3_trunk_block_check(s->trunk, s->ix, o, use->first + i, bytes, err) : 0;
+	uint64_t block = use->first + i;
+	atomic_bool *good;
+	int rc;
+
+	if (!s->trunk)
+		return 0;
+	good = &s->good[s->first[o->layer] + block];
+	if (*good)
+		return k3_trunk_block_sum(s->trunk, s->ix, o, block, bytes, err);
+	rc = k3_trunk_block_check(s->trunk, s->ix, o, block, bytes, err);
+	*good = !rc;
+	return rc;
 }
 
 const char *k3_source_refused(struct k3_source *s)

@@ -43,7 +43,7 @@ K3_NODISCARD int k3_source_row(struct k3_source *s, enum k3_role role, uint64_t 
 			       struct k3_place *out, struct k3_err *err);
 
 /* Whether block i of a use, just read, is what was packed; the shards have no sums of their trunk. */
-K3_NODISCARD int k3_source_check(const struct k3_source *s, const struct k3_order *o,
+K3_NODISCARD int k3_source_check(struct k3_source *s, const struct k3_order *o,
 				 const struct k3_use *use, uint64_t i, const void *bytes,
 				 struct k3_err *err);
 

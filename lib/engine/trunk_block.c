@@ -37,18 +37,31 @@ static bool right_shape(const struct k3_index *ix, const struct k3_order *o, uin
 	return code.rows == rows && code.cols == u->cols;
 }
 
+int k3_trunk_block_sum(const struct k3_trunk *t, const struct k3_index *ix,
+		       const struct k3_order *o, uint64_t block, const void *bytes,
+		       struct k3_err *err)
+{
+	struct k3_trunk_block b;
+	struct k3_err name;
+
+	k3_trunk_block(t, o->layer, block, &b);
+	if (XXH3_64bits(bytes, b.bytes) == b.sum)
+		return 0;
+	name_block(t, ix, o, block, &name);
+	return k3_fail(err, K3_EDATA, "%s: the checksum is wrong", name.text);
+}
+
 int k3_trunk_block_check(const struct k3_trunk *t, const struct k3_index *ix,
 			 const struct k3_order *o, uint64_t block, const void *bytes,
 			 struct k3_err *err)
 {
 	struct k3_trunk_block b;
 	struct k3_err name;
+	int rc = k3_trunk_block_sum(t, ix, o, block, bytes, err);
 
+	if (rc)
+		return rc;
 	k3_trunk_block(t, o->layer, block, &b);
-	if (XXH3_64bits(bytes, b.bytes) != b.sum) {
-		name_block(t, ix, o, block, &name);
-		return k3_fail(err, K3_EDATA, "%s: the checksum is wrong", name.text);
-	}
 	if (k3_order_use(o, block)->vector)
 		return 0;	/* k3_trunk_open has compared the sizes */
 	if (k3_code_check(bytes, b.bytes, "", NULL)) {
