@@ -152,7 +152,7 @@ check-neon:
 	done
 	prove -v -e '$(NEON_RUN)' $B/neon/sets $B/neon/code $B/neon/math_dot
 
-# Rates of kernels and of layers of the released width; wants 12 GB of memory (docs/performance.md).
+# Rates of kernels and of layers of the released width; wants 20 GB of memory and of disk (docs/performance.md).
 .PHONY: bench
 bench: all $B/bench/kernels $B/bench/layers
 	$B/bench/kernels

@@ -181,14 +181,17 @@ static uint64_t states_bytes(const struct k3_engine *e, const struct k3_line *li
 	for (uint32_t i = 0; i < lines; i++) {
 		struct k3_state_bytes b = k3_state_memory(line[i].state, line[i].n);
 
-		if (!k3_state_passing(line[i].state))
-			*(can_be_paged(e, line[i].state) ? &may_go : &stay) += b.all;
+		if (!k3_state_passing(line[i].state) && !can_be_paged(e, line[i].state)) {
+			stay += b.all;
+			continue;
+		}
+		may_go += k3_state_passing(line[i].state) ? 0 : b.all;
 		moving += line[i].n || k3_state_pending(line[i].state);
 		largest = b.layer > largest ? b.layer : largest;
 	}
 	moving = moving < tile ? moving : tile;
 	*paged = stay + may_go > room;
-	/* those of one sweep are all of a kind, or there are few of them */
+	/* those of one sweep pass, all of them, or none does */
 	return stay + (*paged || !may_go ? moving * largest : may_go);
 }
 

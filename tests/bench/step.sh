@@ -17,7 +17,7 @@ done
 "$python" tests/bench/wide.py "$dir"
 
 # the first rounds bring the experts in; of the others the best is taken, and those without a read
-times() {
+report() {
 	jq -rs --arg form "$1" '
 	def best: map(.seconds) | min;
 	map(select(.trunk_bytes == 0 and .expert_bytes == 0)) |
@@ -34,10 +34,10 @@ times() {
 ids() { seq 1 "$rounds" | awk '{ print ($1 * 7919) % 163840 }'; }
 
 ids | k3-step -m "$dir" --trunk none --trace "$dir/trace" >/dev/null
-times plain
+report plain
 k3-pack "$dir" 2>/dev/null >/dev/null
 ids | k3-step -m "$dir" --trace "$dir/trace" >/dev/null
-times coded
+report coded
 
 # the second prompt finds everything in memory that has a place there
 prompt() { seq "$1" 37 163839 | head -n 256 | tr '\n' ' '; echo; }
