@@ -27,7 +27,7 @@ struct hand {
 	struct k3_step step;		/* the matrix that it asks blocks of */
 	uint64_t held[2];		/* entries */
 	unsigned holds;
-	unsigned char *plain;		/* a block of kv_b, decoded: keys or values of a head */
+	unsigned char *plain;		/* the key rows of a head, decoded */
 };
 
 /* An expert of the current layer, on its way from the disk. */
@@ -175,10 +175,10 @@ static int trunk_block(struct k3_weights *s, struct hand *h, uint64_t i, struct 
 
 uint64_t k3_weights_plain(const struct k3_config *c)
 {
-	return (uint64_t)(c->nope > c->v_dim ? c->nope : c->v_dim) * c->kv_rank * 2;
+	return (uint64_t)c->nope * c->kv_rank * 2;
 }
 
-/* kv_b's rows are not only multiplied with: they are needed as they were. */
+/* Products with key rows go along the columns, which no kernel does in a coded block. */
 static int decode(const struct k3_config *c, struct hand *h, const struct k3_entry *e,
 		  struct k3_block *b, struct k3_err *err)
 {
@@ -203,7 +203,7 @@ static int use_block(struct k3_weights *s, struct hand *h, uint64_t i, struct k3
 	k3_use_rows(s->config, use, i, &b->row, &b->rows);
 	if (!k3_source_coded(s->source))
 		b->data = e.data;
-	else if (use->role == K3_MLA_KVB)
+	else if (use->role == K3_MLA_KVB && !use->values)
 		rc = decode(s->config, h, &e, b, err);
 	else
 		b->coded = e.data;

@@ -26,7 +26,7 @@ struct k3_weights_options {
 struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
 					    const struct k3_weights_options *o);
 
-/* Bytes of a worker's largest decoded block, where there is a trunk file. */
+/* Bytes of a worker's decoded block, where there is a trunk file. */
 uint64_t k3_weights_plain(const struct k3_config *c);
 
 /* The index must outlive it.  trunk: owned from now on, or NULL; also after an error. */

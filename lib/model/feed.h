@@ -38,7 +38,7 @@ struct k3_feed_ops {
 	/*
 	 * Describes a matrix to worker rank.  part: the expert of K3_W1, K3_W2 and K3_W3, which
 	 * bring their scales with them; of K3_MLA_KVB 0 for the key rows and 1 for the value
-	 * rows, a block a head and never coded; else 0.
+	 * rows, a block a head, of which the key rows are never coded; else 0.
 	 */
 	int (*matrix)(struct k3_feed *f, unsigned rank, enum k3_role role, uint32_t layer,
 		      uint32_t part, struct k3_matrix *m, struct k3_err *err);

@@ -112,7 +112,7 @@ static void norm_and_append(struct k3_worker *w, const struct k3_pass *p,
 /* A walk over the blocks of kv_b of one kind: part 0 the key rows of each head, 1 its value rows. */
 static void each_head(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint32_t part,
 		      void (*fn)(const struct k3_pass *p, uint64_t head,
-				 const unsigned char *block, uint64_t n, float *scratch),
+				 const struct k3_block *b, uint64_t n, float *scratch),
 		      uint64_t n)
 {
 	struct k3_matrix m = { 0 };
@@ -125,26 +125,26 @@ static void each_head(struct k3_worker *w, const struct k3_pass *p, uint32_t lay
 	while (!rc && k3_loop_next(w, loop, m.blocks, &h)) {
 		rc = p->feed->ops->block(p->feed, w->rank, &m, h, &b, &err);
 		if (!rc)
-			fn(p, h, b.data, n, p->scratch[w->rank]);
+			fn(p, h, &b, n, p->scratch[w->rank]);
 	}
 	p->feed->ops->release(p->feed, w->rank);
 	if (rc)
 		k3_worker_fail(w, rc, &err);
 }
 
-static void absorb(const struct k3_pass *p, uint64_t head, const unsigned char *block, uint64_t n,
+static void absorb(const struct k3_pass *p, uint64_t head, const struct k3_block *b, uint64_t n,
 		   float *scratch)
 {
 	const struct k3_config *c = p->config;
 
 	(void)scratch;
 	for (uint64_t t = 0; t < n; t++)
-		k3_mla_absorb(p, block, p->tile->q.at[t] + head * (c->nope + c->rope),
+		k3_mla_absorb(p, b->data, p->tile->q.at[t] + head * (c->nope + c->rope),
 			      p->tile->latent_q.at[t] + head * c->kv_rank);
 }
 
 /* The head's values out of its contexts; o * sigmoid(gate) replaces the gate. */
-static void values(const struct k3_pass *p, uint64_t head, const unsigned char *block, uint64_t n,
+static void values(const struct k3_pass *p, uint64_t head, const struct k3_block *b, uint64_t n,
 		   float *scratch)
 {
 	const struct k3_config *c = p->config;
@@ -158,7 +158,10 @@ static void values(const struct k3_pass *p, uint64_t head, const unsigned char *
 
 		for (uint64_t i = 0; i < k; i++)
 			context[i] = p->tile->latent_q.at[t + i] + head * c->kv_rank;
-		p->math->rows_bf16(block, c->v_dim, c->kv_rank, context, k, out);
+		if (b->coded)
+			p->math->rows_coded(b->coded, 0, c->v_dim, context, k, out);
+		else
+			p->math->rows_bf16(b->data, c->v_dim, c->kv_rank, context, k, out);
 		for (uint64_t i = 0; i < k; i++) {
 			float *g = p->tile->g.at[t + i] + head * c->v_dim;
 
