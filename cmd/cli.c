@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *program_name = "k3";
@@ -89,6 +90,14 @@ int cli_usage(const char *fmt, ...)
 	say(fmt, ap, more);
 	va_end(ap);
 	return CLI_USAGE;
+}
+
+double cli_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 void cli_version(void)

@@ -31,6 +31,9 @@ int cli_error(int status, const struct k3_err *err);
 /* Prints a complaint about the command line and where help is; returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) K3_PRINTF(1, 2);
 
+/* Seconds since some moment, for differences. */
+double cli_now(void);
+
 /* "k3-x (k3) VERSION", for --version. */
 void cli_version(void);
 

@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char usage_text[] =
@@ -66,18 +65,10 @@ static void die_if_caught(void)
 	raise(caught);
 }
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool show(void *arg, uint64_t done, uint64_t total)
 {
 	struct progress *p = arg;
-	double time = now(), rate;
+	double time = cli_now(), rate;
 
 	if (isatty(2) && (!p->shown || time - p->last >= .5)) {
 		rate = (double)done / (time - p->begun);
@@ -123,7 +114,7 @@ static int pack(const struct options *o, const struct k3_index *ix, const char *
 
 static int run(const struct options *o)
 {
-	struct progress progress = { .begun = now() };
+	struct progress progress = { .begun = cli_now() };
 	struct k3_pack_options options = { (unsigned)o->threads, show, &progress };
 	struct k3_index *ix = NULL;
 	char *beside = NULL;

@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /*
@@ -31,14 +30,6 @@ static void on_usr1(int sig)
 		/* nobody to tell */
 	}
 	errno = saved;
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 K3_PRINTF(1, 2)
@@ -88,7 +79,7 @@ void step_report_idle(struct step_report *r)
 void step_report_round(struct step_report *r, const struct k3_engine *e)
 {
 	r->layers_done = 0;
-	r->begun = now();
+	r->begun = cli_now();
 	k3_engine_count(e, &r->counts);
 	set_status("round %" PRIu64 ": in front of layer %" PRIu32, r->round, r->first);
 }
@@ -97,7 +88,7 @@ void step_report_round(struct step_report *r, const struct k3_engine *e)
 static void progress(struct step_report *r, const struct k3_layer_report *l)
 {
 	uint32_t left = r->last - l->layer - 1;
-	double seconds = now() - r->begun;
+	double seconds = cli_now() - r->begun;
 
 	r->layers_done++;
 	set_status("round %" PRIu64 ": layer %" PRIu32 " of %" PRIu32 ":%" PRIu32 " done, %" PRIu64
@@ -157,7 +148,7 @@ int step_report_done(struct step_report *r, const struct k3_engine *e, uint64_t 
 		fprintf(r->trace, "{\"event\":\"round\",\"round\":%" PRIu64 ",\"tokens\":%" PRIu64
 			",\"seconds\":%.6f,\"waited\":%.6f,\"trunk_bytes\":%" PRIu64
 			",\"expert_bytes\":%" PRIu64 ",\"trunk_kept\":%" PRIu64 ",\"expert_kept\":%"
-			PRIu64 ",\"disk_bytes\":%" PRIu64 "}\n", r->round, tokens, now() - r->begun,
+			PRIu64 ",\"disk_bytes\":%" PRIu64 "}\n", r->round, tokens, cli_now() - r->begun,
 			n.waited - was->waited, n.trunk_bytes - was->trunk_bytes,
 			n.expert_bytes - was->expert_bytes, n.trunk_kept - was->trunk_kept,
 			n.expert_kept - was->expert_kept, n.disk_bytes - was->disk_bytes);

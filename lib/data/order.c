@@ -18,13 +18,17 @@ uint64_t k3_block_rows(uint64_t rows, uint64_t row_bytes)
 	return part < most ? part : most;
 }
 
+uint32_t k3_section_layer(const struct k3_config *c, uint32_t section)
+{
+	return section < c->layers ? section : 0;
+}
+
 static struct k3_use *add(const struct k3_config *c, struct k3_order *o, enum k3_role role)
 {
 	struct k3_use *u = &o->use[o->uses++];
-	uint32_t layer = o->layer < c->layers ? o->layer : 0;
 	struct k3_tensor t;
 
-	k3_role_describe(c, role, layer, 0, &t);
+	k3_role_describe(c, role, k3_section_layer(c, o->layer), 0, &t);
 	*u = (struct k3_use){ .role = role, .rows = t.rows, .cols = t.cols, .bytes = t.bytes,
 			      .first = o->blocks };
 	return u;

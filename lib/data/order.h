@@ -53,6 +53,9 @@ struct k3_order {
 void k3_order_init(const struct k3_config *c, uint32_t layer, uint64_t block_rows,
 		   struct k3_order *out);
 
+/* The layer that tensors of a section are asked for by: those of the output are the model's. */
+uint32_t k3_section_layer(const struct k3_config *c, uint32_t section);
+
 /* The rule for a matrix of these measures: depends on nothing else, as files are cut by it. */
 uint64_t k3_block_rows(uint64_t rows, uint64_t row_bytes);
 

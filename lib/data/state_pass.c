@@ -109,10 +109,11 @@ static int write_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 	return 0;
 }
 
-static int write_positions(struct k3_state *s, uint32_t i, struct k3_err *err)
+/* Writes the latents of positions from `from` on, which continue the sum. */
+static int write_positions(struct k3_state *s, uint32_t i, uint64_t from, struct k3_err *err)
 {
 	struct k3_resident *r = &s->layer[i];
-	uint64_t from = k3_state_taken(s, i), p = from;
+	uint64_t p = from;
 	int rc = 0;
 
 	while (!rc && p < s->head.ids) {
@@ -167,17 +168,10 @@ static int write_all(struct k3_state *s, struct k3_err *err)
 	int rc = k3_head_create(s->fd, s->path, &s->shape, s->fingerprint, &s->head, err);
 
 	for (uint32_t i = 0; !rc && i < s->shape.last - s->shape.first; i++) {
-		uint64_t ids = s->head.ids;
-
 		if (s->shape.kind[i] == K3_KDA && s->layer[i].kda) {
 			rc = write_kda(s, i, err);
 		} else if (s->layer[i].loaded) {
-			/* all positions are new to the file */
-			s->head.pass = ids;
-			s->head.next = s->shape.first;
-			rc = write_positions(s, i, err);
-			s->head.pass = 0;
-			s->head.next = s->shape.last;
+			rc = write_positions(s, i, 0, err);
 		}
 	}
 	return rc ? rc : write_head(s, err);
@@ -203,7 +197,7 @@ int k3_state_store(struct k3_state *s, uint32_t layer, struct k3_err *err)
 
 	if (s->path && !s->layer[i].stored)
 		rc = s->shape.kind[i] == K3_KDA ? write_kda(s, i, err)
-						: write_positions(s, i, err);
+						: write_positions(s, i, k3_state_taken(s, i), err);
 	if (rc)
 		return rc;
 	if (s->passing || s->paged)

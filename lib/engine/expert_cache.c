@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 64, HUGE = 2 << 20 };
+enum { ALIGN = 64 };
 
 /* Best on recorded routes, of what was tried (docs/performance.md, k3-stat sim). */
 static const float decay = 0.5f;
@@ -55,7 +55,7 @@ uint64_t k3_expert_cache_unit(const struct k3_config *c)
 uint32_t k3_expert_cache_places(const struct k3_config *c, uint64_t bytes)
 {
 	/* a huge page is resident as a whole */
-	uint64_t unit = k3_expert_cache_unit(c), n = unit ? bytes / HUGE * HUGE / unit : 0;
+	uint64_t unit = k3_expert_cache_unit(c), n = unit ? bytes / K3_HUGE_PAGE * K3_HUGE_PAGE / unit : 0;
 
 	return n < c->experts ? (uint32_t)n : c->experts;
 }

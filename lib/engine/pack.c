@@ -7,7 +7,7 @@
  * are given theirs.  The directory of a section follows when its last block has its place.
  */
 #include "data/trunk.h"
-#include "engine/trunk_walk.h"
+#include "engine/pieces.h"
 #include "math/code.h"
 
 #include <k3/buf.h>
@@ -21,7 +21,7 @@
 
 struct pack {
 	const struct k3_index *ix;
-	struct k3_walk *walk;
+	struct k3_pieces *walk;
 	struct k3_piece_most most;
 	struct k3_outfile file;
 	/* given out with the turn */
@@ -140,12 +140,12 @@ static int pack_piece(void *arg, const struct k3_piece *p, void *space, struct k
 	uint64_t at;
 	int rc;
 
-	if (!k3_walk_turn(k->walk, p))
+	if (!k3_pieces_turn(k->walk, p))
 		return 0;
 	rc = place(k, p, &c, &at, err);
 	if (rc)
 		return rc;
-	k3_walk_pass(k->walk);
+	k3_pieces_pass(k->walk);
 	return k3_pwrite_full(k->file.fd, c.bytes, c.size, at, k->file.path, err);
 }
 
@@ -169,19 +169,19 @@ int k3_pack(const struct k3_index *ix, const char *path, const struct k3_pack_op
 {
 	uint32_t sections = k3_index_config(ix)->layers + 1;
 	struct pack k = { .ix = ix, .file = { .fd = -1 }, .end = k3_trunk_head_size(sections) };
-	int rc = k3_walk_new(ix, options, &k.walk, err);
+	int rc = k3_pieces_new(ix, options, &k.walk, err);
 
 	if (rc)
 		return rc;
-	k.most = k3_walk_most(k.walk);
+	k.most = k3_pieces_most(k.walk);
 	k.section = k3_calloc(sections, sizeof *k.section);
 	rc = k.section ? k3_outfile_open(&k.file, path, err) : k3_fail_nomem(err);
 	if (!rc)
-		rc = k3_walk_run(k.walk, pack_piece, &k, room(&k), err);
+		rc = k3_pieces_run(k.walk, pack_piece, &k, room(&k), err);
 	if (!rc)
 		rc = finish(&k, sections, err);
 	k3_outfile_abort(&k.file);
-	k3_walk_free(k.walk);
+	k3_pieces_free(k.walk);
 	free(k.section);
 	free(k.entry);
 	return rc;

@@ -3,7 +3,7 @@
 #include "data/roles.h"
 #include "data/trunk.h"
 #include "engine/trunk_block.h"
-#include "engine/trunk_walk.h"
+#include "engine/pieces.h"
 #include "math/code.h"
 #include "sys/direct.h"
 
@@ -133,18 +133,18 @@ static int verify_piece(void *arg, const struct k3_piece *p, void *space, struct
 static int verify(struct verify *v, const struct k3_pack_options *options, struct k3_err *err)
 {
 	struct k3_trunk_section first;
-	struct k3_walk *walk;
+	struct k3_pieces *walk;
 	uint32_t sections = k3_trunk_sections(v->trunk);
-	int rc = k3_walk_new(v->ix, options, &walk, err);
+	int rc = k3_pieces_new(v->ix, options, &walk, err);
 
 	if (rc)
 		return rc;
-	v->most = k3_walk_most(walk);
+	v->most = k3_pieces_most(walk);
 	k3_trunk_section(v->trunk, 0, &first);
 	rc = check_gap(v, k3_trunk_head_end(sections), first.offset, err);
 	if (!rc)
-		rc = k3_walk_run(walk, verify_piece, v, room(v), err);
-	k3_walk_free(walk);
+		rc = k3_pieces_run(walk, verify_piece, v, room(v), err);
+	k3_pieces_free(walk);
 	return rc;
 }
 

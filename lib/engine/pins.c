@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 64, PAGE = 2 << 20 };
+enum { ALIGN = 64 };
 
 struct place {
 	uint64_t at;
@@ -24,8 +24,8 @@ struct k3_pins {
 	unsigned char *area;
 };
 
-/* What blocks take in the area: each may have up to ALIGN - 1 bytes behind it. */
-static uint64_t area_bytes(uint64_t blocks, uint64_t total)
+/* Each block may have up to ALIGN - 1 bytes behind it. */
+uint64_t k3_pins_area(uint64_t blocks, uint64_t total)
 {
 	return total + blocks * ALIGN;
 }
@@ -33,12 +33,12 @@ static uint64_t area_bytes(uint64_t blocks, uint64_t total)
 /* A huge page is resident as a whole. */
 static uint64_t whole_pages(uint64_t limit, uint64_t most)
 {
-	return limit < most ? limit / PAGE * PAGE : most;
+	return limit < most ? limit / K3_HUGE_PAGE * K3_HUGE_PAGE : most;
 }
 
 uint64_t k3_pins_expected(uint64_t blocks, uint64_t total, uint64_t limit)
 {
-	uint64_t most = area_bytes(blocks, total);
+	uint64_t most = k3_pins_area(blocks, total);
 
 	limit = whole_pages(limit, most);
 	return limit < most ? (uint64_t)((double)limit / (double)most * (double)total) : total;
@@ -53,7 +53,7 @@ int k3_pins_new(uint64_t blocks, uint64_t total, uint64_t most, struct k3_pins *
 	if (!p)
 		return k3_fail_nomem(err);
 	p->blocks = blocks;
-	p->total = area_bytes(blocks, total);
+	p->total = k3_pins_area(blocks, total);
 	p->most = p->limit = most < p->total ? most : p->total;
 	p->place = k3_calloc(blocks, sizeof *p->place);
 	if (p->most)
@@ -77,7 +77,7 @@ void k3_pins_free(struct k3_pins *p)
 
 void k3_pins_limit(struct k3_pins *p, uint64_t bytes)
 {
-	uint64_t was = (p->used + PAGE - 1) / PAGE * PAGE, end = 0;
+	uint64_t was = (p->used + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE, end = 0;
 
 	p->limit = whole_pages(bytes, p->most);
 	if (p->used <= p->limit)

@@ -38,4 +38,7 @@ void k3_pins_clean(struct k3_pins *p);
 uint64_t k3_pins_used(const struct k3_pins *p);
 uint64_t k3_pins_most(const struct k3_pins *p);
 
+/* What blocks of so many bytes together take, if all of them stay. */
+uint64_t k3_pins_area(uint64_t blocks, uint64_t total);
+
 #endif

@@ -14,12 +14,8 @@
 #include "sys/memory.h"
 #include "sys/team.h"
 
-#include <k3/buf.h>
-
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define MB (1ull << 20)
@@ -176,7 +172,7 @@ static void spend(const struct k3_config *c, struct k3_plan *p, uint64_t blocks)
 {
 	uint64_t used = p->process + p->index + p->ring + p->states + p->activations;
 	uint64_t left = p->memory - used, unit = k3_expert_cache_unit(c);
-	uint64_t all = p->trunk_bytes + blocks * 64;
+	uint64_t all = k3_pins_area(blocks, p->trunk_bytes);
 
 	p->pinned = k3_pins_expected(blocks, p->trunk_bytes, left);
 	if (left > all)

@@ -226,7 +226,6 @@ static struct request *build(struct k3_reader *r)
 	while (!stopped(r) && !gather(r, &q)) {
 		if (stopped(r) || look(r) == K3_WALK_END) {
 			r->ended = true;
-			pthread_cond_broadcast(&r->ready);
 			return NULL;
 		}
 		pthread_cond_wait(&r->room, &r->lock);
@@ -324,6 +323,8 @@ int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 	r->thread = k3_calloc(o->depth, sizeof *r->thread);
 	r->request = k3_calloc(o->buffers, sizeof *r->request);
 	r->idle = k3_calloc(o->buffers, sizeof(struct request *));
+	for (unsigned i = 0; r->memory && r->request && i < o->buffers; i++)
+		r->request[i].data = r->memory + i * o->buffer;
 	rc = r->memory && r->thread && r->request && r->idle ? start(r, err) : k3_fail_nomem(err);
 	if (rc)
 		k3_reader_free(r);
@@ -365,10 +366,8 @@ void k3_reader_begin(struct k3_reader *r, const struct k3_route *route)
 	memset(r->awaited, 0, sizeof r->awaited);
 	r->taken = 0;
 	r->given = r->o.buffers;
-	for (unsigned i = 0; i < r->o.buffers; i++) {
+	for (unsigned i = 0; i < r->o.buffers; i++)
 		r->idle[i] = &r->request[i];
-		r->request[i].data = r->memory + i * r->o.buffer;
-	}
 	r->looked = r->ended = false;
 	r->status = 0;
 	r->active = true;

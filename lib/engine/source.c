@@ -171,7 +171,7 @@ static int expert_place(struct k3_source *s, const struct k3_step *step, uint64_
 int k3_source_place(struct k3_source *s, const struct k3_step *step, uint64_t i,
 		    struct k3_place *out, struct k3_err *err)
 {
-	uint32_t layer = step->section < s->config->layers ? step->section : 0;
+	uint32_t layer = k3_section_layer(s->config, step->section);
 	uint64_t from, n;
 
 	if (!step->use)

@@ -20,7 +20,7 @@ static void name_block(const struct k3_trunk *t, const struct k3_index *ix,
 
 	k3_trunk_block(t, o->layer, block, &place);
 	k3_use_rows(c, u, block - u->first, &row, &rows);
-	k3_role_name(u->role, o->layer < c->layers ? o->layer : 0, 0, name, sizeof name);
+	k3_role_name(u->role, k3_section_layer(c, o->layer), 0, name, sizeof name);
 	snprintf(out->text, sizeof out->text, "%s: offset %" PRIu64 ": %s, rows %" PRIu64 " to %"
 		 PRIu64, k3_trunk_path(t), place.offset, name, row, row + rows - 1);
 }

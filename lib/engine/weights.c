@@ -93,16 +93,14 @@ static int go(struct k3_weights *s, struct hand *h, enum k3_role role, uint32_t 
 	      uint32_t part, struct k3_err *err)
 {
 	const struct k3_step *step = &h->step;
-	bool matrix = true;
 
 	while (k3_walk_next(&h->walk, &h->step) == K3_WALK_STEP) {
 		bool of_model = step->section == s->config->layers;
 
-		matrix = !step->use || !step->use->vector;
 		if (step->role == role && step->section == (of_model ? s->config->layers : layer) &&
 		    (step->use ? step->use->values == (part == 1) : step->expert == part))
 			return 0;
-		if (matrix)
+		if (!step->use || !step->use->vector)
 			break;
 	}
 	return out_of_order(role, layer, part, err);

@@ -8,8 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HUGE = 2 << 20 };
-
 int k3_direct_adopt(struct k3_direct *d, const char *path, int fd, struct k3_err *err)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -85,16 +83,16 @@ int k3_direct_read(struct k3_direct *d, void *p, size_t n, uint64_t offset, size
 
 void *k3_huge_new(size_t n)
 {
-	size_t size = (n + HUGE - 1) / HUGE * HUGE, before;
-	char *p = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE,
+	size_t size = (n + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE, before;
+	char *p = mmap(NULL, size + K3_HUGE_PAGE, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
-	before = (HUGE - (uintptr_t)p % HUGE) % HUGE;
+	before = (K3_HUGE_PAGE - (uintptr_t)p % K3_HUGE_PAGE) % K3_HUGE_PAGE;
 	if (before)
 		munmap(p, before);
-	munmap(p + before + size, HUGE - before);
+	munmap(p + before + size, K3_HUGE_PAGE - before);
 	/* without huge pages it works as well, only slower */
 	(void)madvise(p + before, size, MADV_HUGEPAGE);
 	return p + before;
@@ -103,5 +101,5 @@ void *k3_huge_new(size_t n)
 void k3_huge_free(void *p, size_t n)
 {
 	if (p)
-		munmap(p, (n + HUGE - 1) / HUGE * HUGE);
+		munmap(p, (n + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE);
 }

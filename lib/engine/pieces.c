@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trunk_walk.c - pieces handed out in order, and their rows read. */
-#include "engine/trunk_walk.h"
+/* pieces.c - pieces handed out in order, and their rows read. */
+#include "engine/pieces.h"
 #include "math/code.h"
 #include "sys/direct.h"
 #include "sys/team.h"
@@ -14,7 +14,7 @@
 /* The rows of a piece lie within so many bytes, unless a single block has more. */
 enum { SPAN = 2 << 20 };
 
-struct k3_walk {
+struct k3_pieces {
 	const struct k3_index *ix;
 	const struct k3_config *config;
 	struct k3_pack_options options;
@@ -39,7 +39,7 @@ struct k3_walk {
 
 /* A thread at work. */
 struct walker {
-	struct k3_walk *walk;
+	struct k3_pieces *walk;
 	struct k3_order order;		/* of the piece's section */
 	struct k3_direct shard;		/* open if it is the one with the path */
 	unsigned char *in, *room;
@@ -70,14 +70,13 @@ static uint64_t reach(const struct k3_config *c, const struct k3_use *u, uint64_
 /* ---- what there is ---- */
 
 /* Every byte of a code and of a directory is counted in 32 bits. */
-static int check_use(const struct k3_walk *w, const struct k3_order *o, const struct k3_use *u,
+static int check_use(const struct k3_pieces *w, const struct k3_order *o, const struct k3_use *u,
 		     struct k3_err *err)
 {
 	struct k3_tensor t;
 	char name[256];
 	uint64_t bytes;
-	int rc = k3_index_tensor(w->ix, u->role, o->layer < w->config->layers ? o->layer : 0, 0, &t,
-				 err);
+	int rc = k3_index_tensor(w->ix, u->role, k3_section_layer(w->config, o->layer), 0, &t, err);
 
 	if (rc)
 		return rc;
@@ -89,7 +88,7 @@ static int check_use(const struct k3_walk *w, const struct k3_order *o, const st
 		       u->cols);
 }
 
-static void measure(struct k3_walk *w, const struct k3_use *u)
+static void measure(struct k3_pieces *w, const struct k3_use *u)
 {
 	uint64_t span, bytes, sum;
 
@@ -108,7 +107,7 @@ static void measure(struct k3_walk *w, const struct k3_use *u)
 	}
 }
 
-static int prepare(struct k3_walk *w, struct k3_err *err)
+static int prepare(struct k3_pieces *w, struct k3_err *err)
 {
 	struct k3_order o;
 	int rc = 0;
@@ -127,10 +126,10 @@ static int prepare(struct k3_walk *w, struct k3_err *err)
 	return rc;
 }
 
-int k3_walk_new(const struct k3_index *ix, const struct k3_pack_options *options,
-		struct k3_walk **out, struct k3_err *err)
+int k3_pieces_new(const struct k3_index *ix, const struct k3_pack_options *options,
+		struct k3_pieces **out, struct k3_err *err)
 {
-	struct k3_walk *w = k3_calloc(1, sizeof *w);
+	struct k3_pieces *w = k3_calloc(1, sizeof *w);
 	int rc;
 
 	*out = NULL;
@@ -144,13 +143,13 @@ int k3_walk_new(const struct k3_index *ix, const struct k3_pack_options *options
 	pthread_cond_init(&w->turned, NULL);
 	rc = prepare(w, err);
 	if (rc)
-		k3_walk_free(w);
+		k3_pieces_free(w);
 	else
 		*out = w;
 	return rc;
 }
 
-void k3_walk_free(struct k3_walk *w)
+void k3_pieces_free(struct k3_pieces *w)
 {
 	if (!w)
 		return;
@@ -159,7 +158,7 @@ void k3_walk_free(struct k3_walk *w)
 	free(w);
 }
 
-struct k3_piece_most k3_walk_most(const struct k3_walk *w)
+struct k3_piece_most k3_pieces_most(const struct k3_pieces *w)
 {
 	return w->most;
 }
@@ -169,7 +168,7 @@ struct k3_piece_most k3_walk_most(const struct k3_walk *w)
 /* The next piece of all; false if there is none, or one has failed. */
 static bool take(struct walker *r, struct k3_piece *p)
 {
-	struct k3_walk *w = r->walk;
+	struct k3_pieces *w = r->walk;
 	bool more;
 	uint64_t span;
 
@@ -195,7 +194,7 @@ static bool take(struct walker *r, struct k3_piece *p)
 	return more;
 }
 
-bool k3_walk_turn(struct k3_walk *w, const struct k3_piece *p)
+bool k3_pieces_turn(struct k3_pieces *w, const struct k3_piece *p)
 {
 	bool mine;
 
@@ -207,7 +206,7 @@ bool k3_walk_turn(struct k3_walk *w, const struct k3_piece *p)
 	return mine;
 }
 
-void k3_walk_pass(struct k3_walk *w)
+void k3_pieces_pass(struct k3_pieces *w)
 {
 	pthread_mutex_lock(&w->lock);
 	w->turn++;
@@ -215,7 +214,7 @@ void k3_walk_pass(struct k3_walk *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static void fail(struct k3_worker *worker, struct k3_walk *w, const struct k3_piece *p, int status,
+static void fail(struct k3_worker *worker, struct k3_pieces *w, const struct k3_piece *p, int status,
 		 const struct k3_err *err)
 {
 	pthread_mutex_lock(&w->lock);
@@ -226,7 +225,7 @@ static void fail(struct k3_worker *worker, struct k3_walk *w, const struct k3_pi
 	k3_worker_fail_at(worker, p->number, status, err);
 }
 
-static int report(struct k3_walk *w, const struct k3_piece *p, struct k3_err *err)
+static int report(struct k3_pieces *w, const struct k3_piece *p, struct k3_err *err)
 {
 	uint64_t bytes;
 	bool go_on = true;
@@ -255,8 +254,8 @@ static int open_shard(struct walker *r, const char *path, struct k3_err *err)
 
 static int read_rows(struct walker *r, struct k3_piece *p, struct k3_err *err)
 {
-	const struct k3_walk *w = r->walk;
-	uint32_t layer = p->order->layer < w->config->layers ? p->order->layer : 0;
+	const struct k3_pieces *w = r->walk;
+	uint32_t layer = k3_section_layer(w->config, p->order->layer);
 	uint64_t bytes, from, skew, need;
 	int rc = k3_index_tensor(w->ix, p->use->role, layer, 0, &p->tensor, err);
 
@@ -293,7 +292,7 @@ static void pieces(struct k3_worker *worker, struct walker *r)
 
 static void work(struct k3_worker *worker, void *arg)
 {
-	struct k3_walk *w = arg;
+	struct k3_pieces *w = arg;
 	struct walker r = { .walk = w, .order = { .layer = UINT32_MAX }, .shard = { .fd = -1 } };
 	struct k3_err err;
 
@@ -309,7 +308,7 @@ static void work(struct k3_worker *worker, void *arg)
 	k3_huge_free(r.room, w->room);
 }
 
-int k3_walk_run(struct k3_walk *w, k3_piece_fn *fn, void *arg, size_t room, struct k3_err *err)
+int k3_pieces_run(struct k3_pieces *w, k3_piece_fn *fn, void *arg, size_t room, struct k3_err *err)
 {
 	struct k3_team *team;
 	int rc = k3_team_new(w->threads, &team, err);
