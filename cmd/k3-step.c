@@ -226,6 +226,8 @@ static int rounds(struct step_run *r, struct k3_err *err)
 	}
 	if (!rc && r->o.score)
 		rc = step_score_begin(r, err);
+	if (!rc && r->o.lookup)
+		rc = step_lookup_begin(r, err);
 	if (!rc && r->o.all && r->o.again)
 		rc = run_again(r, err);
 	if (!rc && r->o.all)
@@ -237,7 +239,7 @@ static int rounds(struct step_run *r, struct k3_err *err)
 	if (r->o.again && !finished)
 		rc = run_again(r, err);
 	while (!rc && (rc = read_round(r, err)) == 1) {
-		rc = run_round(r, err);
+		rc = r->o.lookup ? step_lookup_round(r, err) : run_round(r, err);
 		if (r->o.until_given)
 			break;
 	}
@@ -312,6 +314,7 @@ static void tear_down(struct step_run *r)
 			step_tokens_free(&r->tokens[i]);
 	}
 	step_score_end(r);
+	step_lookup_end(r);
 	free(r->state);
 	free(r->tokens);
 	k3_buf_free(&r->in.ahead);

@@ -29,6 +29,8 @@ static const char usage[] =
 "      --score               write, instead of records, how likely each id was: sequence,\n"
 "                        position, id, log-probability, rank, entropy\n"
 "      --json                the same as JSON Lines\n"
+"      --lookup N        guess up to N ids from what followed the same ids before, and\n"
+"                        run them along; the records are the same\n"
 "      --tap SITE@LAYERS=FILE[,rows=last]\n"
 "                        write values of a site (resid) of some layers into FILE\n"
 "      --trace FILE      write what happens in each layer into FILE, as JSON Lines\n"
@@ -43,7 +45,7 @@ static const char usage[] =
 "  -V, --version         print the version; with -v also the instruction set\n";
 
 enum { OPT_AT = 256, OPT_AGAIN, OPT_UNTIL, OPT_LAYERS, OPT_LOGITS, OPT_TAP, OPT_TRACE, OPT_MEM,
-       OPT_TRUNK, OPT_DISK, OPT_PLAN, OPT_SCORE, OPT_JSON };
+       OPT_TRUNK, OPT_DISK, OPT_PLAN, OPT_SCORE, OPT_JSON, OPT_LOOKUP };
 
 static const struct option longs[] = {
 	{ "model", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "state", 1, NULL, 's' },
@@ -54,6 +56,7 @@ static const struct option longs[] = {
 	{ "mem", 1, NULL, OPT_MEM }, { "trunk", 1, NULL, OPT_TRUNK },
 	{ "disk", 1, NULL, OPT_DISK }, { "plan", 0, NULL, OPT_PLAN },
 	{ "score", 0, NULL, OPT_SCORE }, { "json", 0, NULL, OPT_JSON },
+	{ "lookup", 1, NULL, OPT_LOOKUP },
 	{ "help", 0, NULL, 'h' }, { "version", 0, NULL, 'V' }, { "verbose", 0, NULL, 'v' },
 	{ NULL, 0, NULL, 0 },
 };
@@ -128,6 +131,8 @@ static bool parse_option(struct step_options *o, int c)
 	case OPT_JSON:
 		o->json = true;
 		return true;
+	case OPT_LOOKUP:
+		return cli_u64("--lookup", optarg, 1, K3_DRAFT_MOST, &o->lookup);
 	default:
 		return false;	/* getopt has complained */
 	}
@@ -145,6 +150,13 @@ static int print_version(bool verbose)
 	if (verbose)
 		printf("instruction set: %s\n", k3_cpu_name());
 	return CLI_OK;
+}
+
+/* --lookup is for one sequence, whose records are those of its last ids; NULL if it is. */
+static const char *spoils_lookup(const struct step_options *o)
+{
+	return o->all || o->batch > 1 ? "a batch" : o->states ? "a state" : o->score ? "--score" :
+	       o->logits != STEP_LAST ? "--logits all or none" : o->taps.n ? "--tap" : NULL;
 }
 
 int step_options_parse(struct step_options *o, int argc, char **argv)
@@ -180,6 +192,8 @@ int step_options_parse(struct step_options *o, int argc, char **argv)
 				 o->logits_given ? "--logits" : o->again ? "--again" : "--until");
 	if (o->json && !o->score)
 		return cli_usage("--json goes with --score");
+	if (o->lookup && spoils_lookup(o))
+		return cli_usage("--lookup does not go with %s", spoils_lookup(o));
 	if (o->again && o->logits_given && o->logits != STEP_LAST)
 		return cli_usage("--again has only the last id: it goes with --logits last");
 	return -1;
@@ -267,6 +281,9 @@ int step_options_check(struct step_options *o, const struct k3_config *c)
 				 " end in front of the head", o->first, o->last);
 	if (o->score && (o->first > 0 || o->last < c->layers))
 		return cli_usage("--score takes ids and needs their logits: layers %" PRIu32 ":%" PRIu32
+				 " are not the whole model", o->first, o->last);
+	if (o->lookup && (o->first > 0 || o->last < c->layers))
+		return cli_usage("--lookup takes ids and gives their logits: layers %" PRIu32 ":%" PRIu32
 				 " are not the whole model", o->first, o->last);
 	if (o->again && o->logits == STEP_NONE)
 		return cli_usage("--again does not go with --logits none");

@@ -23,6 +23,7 @@ int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
 		.threads = (unsigned)o->threads, .trunk = o->trunk, .memory = o->memory,
 		.first = o->first, .last = o->last, .sequences = step_sequences(o),
 		.passing = o->all && !o->states, .temporary = temporary_directory(),
+		.drafted = o->lookup,
 	};
 	return o->disk ? k3_disk_use_read(o->disk, &out->disk, err) : 0;
 }

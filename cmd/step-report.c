@@ -148,10 +148,14 @@ int step_report_done(struct step_report *r, const struct k3_engine *e, uint64_t 
 		fprintf(r->trace, "{\"event\":\"round\",\"round\":%" PRIu64 ",\"tokens\":%" PRIu64
 			",\"seconds\":%.6f,\"waited\":%.6f,\"trunk_bytes\":%" PRIu64
 			",\"expert_bytes\":%" PRIu64 ",\"trunk_kept\":%" PRIu64 ",\"expert_kept\":%"
-			PRIu64 ",\"disk_bytes\":%" PRIu64 "}\n", r->round, tokens, cli_now() - r->begun,
+			PRIu64 ",\"disk_bytes\":%" PRIu64, r->round, tokens, cli_now() - r->begun,
 			n.waited - was->waited, n.trunk_bytes - was->trunk_bytes,
 			n.expert_bytes - was->expert_bytes, n.trunk_kept - was->trunk_kept,
 			n.expert_kept - was->expert_kept, n.disk_bytes - was->disk_bytes);
+		if (r->lookup)
+			fprintf(r->trace, ",\"drafted\":%" PRIu64 ",\"taken\":%" PRIu64, r->drafted,
+				r->taken);
+		fputs("}\n", r->trace);
 		if (fflush(r->trace))
 			return k3_fail_errno(err, "%s", r->trace_name);
 	}

@@ -66,6 +66,8 @@ struct step_report {
 	uint64_t round;
 	uint32_t first, last;	/* layers */
 	uint64_t layers_done;
+	bool lookup;		/* the rounds have guesses: .. */
+	uint64_t drafted, taken;	/* .. new ones, and former ones that came true */
 	double begun;		/* of the round */
 	struct k3_engine_counts counts;	/* then */
 };
@@ -98,6 +100,7 @@ struct step_options {
 	const char *disk;		/* a file of k3-stat disk */
 	bool plan, score, json;
 	enum step_logits logits;
+	uint64_t lookup;		/* 0: not given */
 	struct step_taps taps;
 };
 
@@ -109,6 +112,19 @@ int step_options_check(struct step_options *o, const struct k3_config *c);
 uint32_t step_sequences(const struct step_options *o);
 /* That no two outputs are the same file.  The exit status, 0 if good. */
 int step_options_targets(const struct step_options *o);
+
+/* ---- step-lookup.c: --lookup ---- */
+
+enum { STEP_LOOKUP_LONGEST = 4 };	/* ids of a piece that is looked for */
+
+struct step_lookup {
+	struct k3_draft *draft;		/* owned */
+	uint32_t *ids;			/* owned: the sequence so far */
+	uint64_t n, room;
+	/* by the length of the piece that was found: how often, and how often the next id was right */
+	double found[STEP_LOOKUP_LONGEST + 1], right[STEP_LOOKUP_LONGEST + 1];
+	double sweep_cost, token_cost;	/* bytes, those in memory counting little; 0: not known */
+};
 
 /* ---- what a run works with ---- */
 
@@ -122,6 +138,7 @@ struct step_run {
 	uint32_t lines;
 	struct k3_state **state;
 	struct step_tokens *tokens;
+	struct step_lookup lookup;
 	float **score_last;		/* of --score: residual stream of each sequence's last id */
 	struct k3_npy_stream out;
 	struct k3_watch watch;
@@ -152,5 +169,12 @@ int step_score_begin(struct step_run *r, struct k3_err *err);
 /* A line of text for each id of a round that something came before. */
 int step_score_sweep(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
 void step_score_end(struct step_run *r);
+
+/* ---- step-lookup.c ---- */
+
+int step_lookup_begin(struct step_run *r, struct k3_err *err);
+/* A round of the one sequence: its line has been read. */
+int step_lookup_round(struct step_run *r, struct k3_err *err);
+void step_lookup_end(struct step_run *r);
 
 #endif

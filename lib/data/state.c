@@ -185,6 +185,7 @@ static int open_path(const char *path, const struct k3_state_spec *spec, struct 
 	if (rc)
 		return rc;
 	s->readonly = !spec;
+	s->named = true;
 	s->path = strdup(path);
 	if (!s->path)
 		rc = k3_fail_nomem(err);
@@ -339,7 +340,15 @@ struct k3_state_bytes k3_state_memory_of(const struct k3_state_spec *spec, uint6
 struct k3_state_bytes k3_state_memory(const struct k3_state *s, uint64_t n)
 {
 	return memory(s->shape.kind, layers(s), s->shape.kda_floats + s->shape.conv_floats,
-		      s->shape.page_floats, s->head.ids + n);
+		      s->shape.page_floats, s->head.ids + n + s->room);
+}
+
+int k3_state_reserve(struct k3_state *s, uint64_t n, struct k3_err *err)
+{
+	if (s->named)
+		return k3_fail(err, K3_EARG, "%s: a state in a file has no room for guesses", s->path);
+	s->room = n;
+	return 0;
 }
 
 bool k3_state_passing(const struct k3_state *s)
@@ -490,7 +499,7 @@ int k3_state_slice(struct k3_state *s, uint32_t layer, struct k3_slice *out, str
 			out->conv = r->kda + s->shape.kda_floats;
 		}
 	} else {
-		rc = grow_pages(s, r, s->head.ids, err);
+		rc = grow_pages(s, r, s->head.ids + s->room, err);
 		if (!rc && !r->loaded)
 			rc = load_pages(s, i, err);
 		out->page = r->page;

@@ -20,6 +20,8 @@ struct k3_state {
 	struct k3_state_shape shape;
 	uint8_t fingerprint[16];
 	bool passing, paged;
+	bool named;		/* its file has a name, and keeps residual streams for others */
+	uint64_t room;		/* positions that pages hold behind those of a pass */
 	int fd;			/* -1 without a file */
 	bool readonly;
 	char *path;		/* owned; NULL without a file */

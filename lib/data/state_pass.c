@@ -212,7 +212,7 @@ int k3_state_commit(struct k3_state *s, uint32_t layer, float *const *residual, 
 	uint32_t i = layer - s->shape.first;
 	int rc = k3_state_store(s, layer, err);
 
-	if (!rc && s->path)
+	if (!rc && s->named)
 		rc = write_commit(s, i, residual, sources, err);
 	if (rc)
 		return rc;

@@ -7,6 +7,7 @@
  */
 #include "engine/plan.h"
 #include "data/index.h"
+#include "engine/draft.h"
 #include "engine/expert_cache.h"
 #include "engine/pins.h"
 #include "engine/source.h"
@@ -134,17 +135,18 @@ static struct k3_state_bytes state_bytes(const struct k3_index *ix,
 	return k3_state_memory_of(&spec, POSITIONS);
 }
 
-/* One token in each sequence. */
+/* One token in each sequence, and its guesses. */
 static uint64_t least_sweep(const struct k3_config *c, const struct k3_engine_options *o,
 			    unsigned threads)
 {
+	uint64_t drafted = o->sequences * o->drafted, tokens = o->sequences + drafted;
 	struct k3_sweep_size s = {
-		.tokens = o->sequences, .tile = o->sequences, .lines = o->sequences,
+		.tokens = tokens, .tile = tokens, .lines = o->sequences,
 		.positions = POSITIONS, .streams = o->first > 0,
 		.width = k3_config_sources(c, o->last) * (uint64_t)c->hidden,
 	};
 
-	return k3_sweep_bytes(c, threads, &s);
+	return k3_sweep_bytes(c, threads, &s) + drafted * k3_logits_bytes(c);
 }
 
 /* What there may be: --mem, or most of what is free. */
@@ -197,7 +199,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	struct k3_reader_options buffers;
 	struct k3_state_bytes state;
 	struct k3_plan *p = &b->plan;
-	uint64_t blocks;
+	uint64_t blocks, drafts = o->sequences * k3_draft_bytes(c, o->drafted);
 	int rc;
 
 	*b = (struct k3_budget){ .threads = o->threads ? o->threads : k3_processors() };
@@ -221,7 +223,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->ring = k3_reader_memory(&buffers);
 	b->logits = min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
-	p->activations = least_sweep(c, o, b->threads);
+	p->activations = least_sweep(c, o, b->threads) + drafts;
 	state = state_bytes(ix, o);
 	if (!o->passing && !o->temporary)
 		state.layer = state.all;
@@ -235,6 +237,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 		return rc;
 	spend(c, p, blocks);
 	cost(c, p, o->disk.rate);
+	b->fixed += drafts;
 	b->weights.memory = p->memory - b->fixed;
 	b->weights.trunk_bytes = p->trunk_bytes;
 	return 0;

@@ -5,6 +5,7 @@
  * while the others wait at the next barrier.
  */
 #include "engine/sweep.h"
+#include "engine/draft.h"
 #include "model/ffn.h"
 #include "model/kda.h"
 #include "model/mla.h"
@@ -25,6 +26,9 @@ struct member {
 	uint64_t position;		/* of the first token */
 	uint32_t next;			/* the layer that its tokens stand in front of */
 	uint32_t sources;		/* vectors in the streams that it brought */
+	struct k3_draft *draft;
+	uint64_t drafted;		/* of its tokens the last so many are guesses */
+	uint64_t taken;			/* former guesses in front of its tokens */
 	struct k3_slice slice;		/* of the current layer, while .. */
 	bool loaded;			/* .. it is in memory */
 };
@@ -35,6 +39,7 @@ struct k3_sweep {
 	uint32_t from, until;		/* .. through these of it */
 	struct member *member;
 	uint32_t lines;
+	uint64_t drafted;		/* guesses of all lines */
 	uint64_t tokens, width;		/* width: floats of a token's residual stream */
 	struct k3_rows stream;
 	struct k3_token *token;
@@ -124,15 +129,44 @@ static int fill(struct k3_sweep *s, const struct k3_line *line, uint32_t number,
 	return rc;
 }
 
+/* What a line has beside its own tokens. */
+static int count_guesses(struct k3_sweep *s, const struct k3_line *line, bool guesses,
+			 struct member *m, struct k3_err *err)
+{
+	uint64_t most = s->e->config->max_positions;
+
+	if (line->drafted && !line->draft)
+		return k3_fail(err, K3_EARG, "guesses without a draft");
+	if (!line->draft || !line->n)
+		return 0;
+	if (s->first > 0 || s->first == s->last || line->drafted >= line->n ||
+	    line->drafted > k3_draft_most(line->draft))
+		return k3_fail(err, K3_EARG, "%" PRIu64 " guesses do not go with this sweep of %"
+			       PRIu64 " ids", line->drafted, line->n);
+	m->draft = line->draft;
+	m->taken = k3_draft_taken(line->draft);
+	m->position += m->taken;
+	m->n -= line->drafted;
+	if (guesses && m->position + m->n < most)
+		m->drafted = line->drafted < most - m->position - m->n ? line->drafted
+								       : most - m->position - m->n;
+	m->n += m->drafted;
+	s->drafted += m->drafted;
+	return k3_state_reserve(line->state, k3_draft_most(line->draft), err);
+}
+
 /* Which tokens each line brings, and how wide their streams can get. */
-static int count(struct k3_sweep *s, const struct k3_line *line, struct k3_err *err)
+static int count(struct k3_sweep *s, const struct k3_line *line, bool guesses, struct k3_err *err)
 {
 	uint32_t sources = k3_config_sources(s->e->config, s->last);
+	int rc = 0;
 
+	s->tokens = s->drafted = 0;
+	free(s->member);
 	s->member = k3_calloc(s->lines, sizeof *s->member);
 	if (!s->member)
 		return k3_fail_nomem(err);
-	for (uint32_t i = 0; i < s->lines; i++) {
+	for (uint32_t i = 0; !rc && i < s->lines; i++) {
 		uint64_t pending = k3_state_pending(line[i].state);
 		struct member *m = &s->member[i];
 
@@ -145,12 +179,13 @@ static int count(struct k3_sweep *s, const struct k3_line *line, struct k3_err *
 			.next = pending ? k3_state_layer(line[i].state) : s->first,
 			.position = k3_state_position(line[i].state) - pending,
 		};
+		rc = count_guesses(s, &line[i], guesses, m, err);
 		s->tokens += m->n;
 		if (line[i].hidden && line[i].sources > sources)
 			sources = line[i].sources;
 	}
 	s->width = sources * (uint64_t)s->e->config->hidden;
-	return 0;
+	return rc;
 }
 
 static uint64_t longest(const struct k3_sweep *s)
@@ -179,7 +214,9 @@ static uint64_t states_bytes(const struct k3_engine *e, const struct k3_line *li
 	uint64_t stay = 0, may_go = 0, largest = 0, moving = 0;
 
 	for (uint32_t i = 0; i < lines; i++) {
-		struct k3_state_bytes b = k3_state_memory(line[i].state, line[i].n);
+		uint64_t taken = line[i].draft ? k3_draft_taken(line[i].draft) : 0;
+		struct k3_state_bytes b = k3_state_memory(line[i].state, taken + line[i].n -
+							  line[i].drafted);
 
 		if (!k3_state_passing(line[i].state) && !can_be_paged(e, line[i].state)) {
 			stay += b.all;
@@ -213,7 +250,7 @@ static int page_states(const struct k3_engine *e, const struct k3_line *line, ui
 /*
  * Tokens a tile: what was asked for, or as many as memory holds, for each tile more costs
  * the trunk once more; never more than there are.  Of what is left, logits get what they can
- * use, and weights the rest.
+ * use, and weights the rest.  The head is to pass once for all guesses.
  */
 static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k3_err *err)
 {
@@ -227,7 +264,8 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 		size.streams |= line[i].hidden || k3_state_pending(line[i].state);
 	size.tile = e->tile && e->tile < s->tokens ? e->tile : s->tokens;
 	for (;;) {
-		need = used + k3_sweep_bytes(e->config, e->budget.threads, &size);
+		need = used + k3_sweep_bytes(e->config, e->budget.threads, &size) +
+		       s->drafted * k3_logits_bytes(e->config);
 		need += states_bytes(e, line, s->lines, size.tile, have > need ? have - need : 0, &paged);
 		if (need <= have || size.tile <= 1 || e->tile)
 			break;
@@ -243,9 +281,24 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	more = s->tokens ? (s->tokens - 1) * k3_logits_bytes(e->config) : 0;
 	more = more < e->budget.logits ? more : e->budget.logits;
 	more = more < have - need ? more : have - need;
-	e->logits = k3_logits_bytes(e->config) + more;
+	e->logits = (1 + s->drafted) * k3_logits_bytes(e->config) + more;
 	k3_weights_keep(e->weights, have - need - more);
 	return page_states(e, line, s->lines, paged, err);
+}
+
+/* Guesses come along where there is memory for them and the dense part passes in one go. */
+static int make_room(struct k3_sweep *s, const struct k3_line *line, struct k3_err *err)
+{
+	int rc = count(s, line, true, err);
+
+	if (!rc)
+		rc = share_memory(s, line, err);
+	if (s->drafted && (rc == K3_ENOMEM || (!rc && s->tile_tokens < s->tokens))) {
+		rc = count(s, line, false, err);
+		if (!rc)
+			rc = share_memory(s, line, err);
+	}
+	return rc;
 }
 
 static int allocate(struct k3_sweep *s, struct k3_err *err)
@@ -289,9 +342,7 @@ int k3_sweep_new(struct k3_engine *e, uint32_t first, uint32_t last, const struc
 	s->first = first;
 	s->last = last;
 	s->lines = lines;
-	rc = count(s, line, err);
-	if (!rc)
-		rc = share_memory(s, line, err);
+	rc = make_room(s, line, err);
 	if (!rc)
 		rc = allocate(s, err);
 	for (uint32_t i = 0; !rc && i < lines; i++) {
@@ -303,7 +354,10 @@ int k3_sweep_new(struct k3_engine *e, uint32_t first, uint32_t last, const struc
 	}
 	/* only when all lines are good does any state learn of its new tokens */
 	for (uint32_t i = 0; !rc && i < lines && first < last; i++)
-		if (line[i].n)
+		if (s->member[i].draft)
+			rc = k3_draft_begin(line[i].draft, line[i].state, line[i].ids, s->member[i].n -
+					    s->member[i].drafted, s->member[i].drafted, err);
+		else if (line[i].n)
 			rc = k3_state_begin(line[i].state, line[i].ids, line[i].n, err);
 	if (rc)
 		k3_sweep_free(s);
@@ -383,7 +437,8 @@ static void cut_segments(struct k3_sweep *s, uint64_t from, uint64_t n)
 
 		left = left < n - done ? left : n - done;
 		s->segment[s->segments++] = (struct k3_segment){ .first = done, .count = left,
-								 .position = t->position };
+								 .position = t->position,
+								 .drafted = m->drafted };
 		done += left;
 	}
 }
@@ -503,6 +558,22 @@ static void load_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
 	}
 }
 
+/* Before the first tokens of a line its former guesses go into the slice. */
+static void take_guesses(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
+{
+	uint64_t parts = k3_draft_parts(s->e->config, s->layer), i;
+	uint32_t loop = k3_loop(w);
+
+	while (k3_loop_next(w, loop, s->segments * parts, &i)) {
+		const struct k3_segment *g = &s->segment[i / parts];
+		const struct member *m = owner(s, from, g);
+
+		if (m->taken && g->position == m->position)
+			k3_draft_replay(&s->pass, s->layer, m->draft, m->taken, m->position - m->taken,
+					&g->slice, i % parts, s->pass.scratch[w->rank]);
+	}
+}
+
 /* Stores the slices of those sequences that have no token behind the tile. */
 static void store_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
 {
@@ -515,6 +586,8 @@ static void store_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
 		struct member *m = owner(s, from, g);
 		int rc = 0;
 
+		if (g->drafted)
+			k3_draft_log(&s->pass, s->layer, m->draft, g);
 		if (g->position + g->count == m->position + m->n)
 			rc = k3_state_store(m->state, s->layer, &err);
 		if (rc) {
@@ -539,6 +612,7 @@ static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, ui
 	load_slices(w, s, from);
 	if (!k3_barrier(w))
 		return false;
+	take_guesses(w, s, from);	/* there is a barrier before a slice is used */
 	if (s->e->config->kind[s->layer] == K3_KDA)
 		k3_kda(w, &s->pass, s->layer, s->segment, s->segments, n);
 	else

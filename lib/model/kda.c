@@ -95,7 +95,8 @@ void k3_kda_head(const struct k3_pass *p, uint32_t head, const struct k3_kda_row
 	uint64_t all = (uint64_t)c->kda_heads * dim, taps = (uint64_t)(c->conv - 1) * all;
 	float *const *input[3] = { rows->q, rows->k, rows->v };
 	float *q = scratch, *k = q + dim, *v = k + dim, *alpha = v + dim, *o = alpha + dim;
-	float *spare = o + dim, *to[3] = { q, k, v };
+	float *spare = o + dim, *copy = spare + dim, *to[3] = { q, k, v };
+	uint64_t stays = n - rows->drafted;
 	float scale = (float)(1 / sqrt((double)dim));
 	struct k3_kda_step step = {
 		.q = q, .k = k, .v = v, .alpha = alpha, .out = o, .scratch = spare,
@@ -103,6 +104,8 @@ void k3_kda_head(const struct k3_pass *p, uint32_t head, const struct k3_kda_row
 	};
 
 	for (uint64_t t = 0; t < n; t++) {
+		if (t == stays)
+			step.state = memcpy(copy, step.state, dim * dim * sizeof *copy);
 		for (int i = 0; i < 3; i++)
 			convolve(p, input[i], t, offset, slice->conv + i * taps,
 				 p->vectors->conv[i], to[i]);
@@ -116,7 +119,7 @@ void k3_kda_head(const struct k3_pass *p, uint32_t head, const struct k3_kda_row
 		gated_norm(p, o, rows->gate[t] + offset, spare, rows->out[t] + offset);
 	}
 	for (int i = 0; i < 3; i++)
-		shift_history(c, input[i], n, offset, slice->conv + i * taps);
+		shift_history(c, input[i], stays, offset, slice->conv + i * taps);
 }
 
 /* All heads of all segments: each pair is one piece of work. */
@@ -134,6 +137,7 @@ static void heads(struct k3_worker *w, const struct k3_pass *p, const struct k3_
 			.q = t->q.at + s->first, .k = t->k.at + s->first, .v = t->v.at + s->first,
 			.gate = t->g.at + s->first, .z = t->z.at + s->first,
 			.beta = t->beta.at + s->first, .out = t->g.at + s->first,
+			.drafted = s->drafted,
 		};
 
 		k3_kda_head(p, (uint32_t)(i % p->config->kda_heads), &rows, s->count, &slice,

@@ -15,11 +15,15 @@ void k3_kda(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
 /*
  * One head over the tokens of one segment, products already made: rows of q, k,
  * v, gate, z hold all heads, beta one value a head.  The head's normed and gated output goes to
- * out, at the head's place.  scratch: 6 * kda_dim floats.
+ * out, at the head's place.  scratch: K3_KDA_SCRATCH floats.
+ *
+ * Of the n tokens the last `drafted` leave the slice as it is in front of them.
  */
+#define K3_KDA_SCRATCH(dim) ((6 + (uint64_t)(dim)) * (dim))
 struct k3_kda_rows {
 	float *const *q, *const *k, *const *v, *const *gate, *const *z, *const *beta;
-	float *const *out;	/* may be the rows of gate */
+	float *const *out;	/* may be the rows of gate, or of z */
+	uint64_t drafted;
 };
 void k3_kda_head(const struct k3_pass *p, uint32_t head, const struct k3_kda_rows *rows,
 		 uint64_t n, struct k3_slice *slice, float *scratch);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer.c - the small tensors of a layer, and the buffers that its operators share. */
 #include "model/layer.h"
+#include "model/kda.h"
 #include "model/mla.h"
 #include "model/product.h"
 
@@ -27,7 +28,7 @@ static uint64_t dense_or_shared(const struct k3_config *c)
 uint64_t k3_scratch_size(const struct k3_config *c, uint64_t positions)
 {
 	uint64_t mix = (uint64_t)c->hidden + c->layers + 2 + positions;
-	uint64_t kda = 6 * (uint64_t)c->kda_dim;
+	uint64_t kda = K3_KDA_SCRATCH(c->kda_dim);
 	uint64_t attend = K3_MLA_GROUP * (positions + 1 + K3_PAGE);
 	uint64_t mla = max(attend, (K3_MLA_GROUP + 1) * (uint64_t)c->v_dim);
 	uint64_t combine = K3_COMBINE_TILE * max(c->hidden, c->latent);

@@ -31,6 +31,7 @@ uint64_t k3_rows_bytes(uint64_t n, uint64_t width);
 struct k3_segment {
 	uint64_t first, count;		/* rows of the tile */
 	uint64_t position;		/* of the first token in its sequence */
+	uint64_t drafted;		/* the last so many leave no trace in the state */
 	struct k3_slice slice;
 };
 

@@ -22,7 +22,7 @@ static struct k3_config config = {
 
 static struct rig *r;
 static struct rng g = { 7 };
-static float scratch[6 * DIM];
+static float scratch[K3_KDA_SCRATCH(DIM)];
 
 static double sig(double x)
 {

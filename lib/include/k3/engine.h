@@ -49,6 +49,7 @@ struct k3_engine_options {
 	uint32_t first, last;	/* layers; last 0: all behind the first */
 	uint64_t sequences;
 	bool passing;		/* states that keep nothing */
+	uint64_t drafted;	/* guesses behind the tokens of each sequence, at most */
 };
 
 /* Where memory goes, and what a token costs; all in bytes. */
@@ -102,6 +103,29 @@ K3_API void k3_engine_count(const struct k3_engine *e, struct k3_engine_counts *
 /* The path of a file of which direct reads were refused, which costs speed; once, then NULL. */
 K3_API const char *k3_engine_refused(struct k3_engine *e);
 
+/*
+ * Guesses: ids that may come behind a line, and that pass the layers together with it.  No state
+ * learns of them.  Those that come true are taken without a sweep, and the logits behind them are
+ * those that they would have had without a guess, bit for bit.
+ */
+struct k3_draft;
+enum { K3_DRAFT_MOST = 16 };
+
+/*
+ * For one sequence, with up to `most` guesses; belongs to the caller, and the config, which is
+ * the engine's, must outlive it.  Errors: K3_EARG for more than K3_DRAFT_MOST.
+ */
+K3_API K3_NODISCARD int k3_draft_new(const struct k3_config *c, uint64_t most,
+				     struct k3_draft **out, struct k3_err *err);
+K3_API void k3_draft_free(struct k3_draft *d);
+
+/* The *n guesses of the last sweep that have not been taken, in their order; borrowed. */
+K3_API const uint32_t *k3_draft_ids(const struct k3_draft *d, uint64_t *n);
+/* vocab values for guess i of these: room for the caller, the engine does not touch it. */
+K3_API float *k3_draft_logits(struct k3_draft *d, uint64_t i);
+/* The first n of these came true: they are a part of the sequence, whose state takes them with the next sweep. */
+K3_API void k3_draft_take(struct k3_draft *d, uint64_t n);
+
 /* One line of a round: the new tokens of one sequence. */
 struct k3_line {
 	struct k3_state *state;	/* of the sweep's range of layers; borrowed */
@@ -114,6 +138,13 @@ struct k3_line {
 	const uint32_t *ids;
 	const float *hidden;
 	uint32_t sources;	/* of hidden */
+	/*
+	 * Of the n ids the last `drafted` are guesses, at least one is not.  A sequence with a draft
+	 * brings it to every sweep, from its first one on; it begins at layer 0, and its state has no
+	 * named file.  The sweep takes fewer guesses where more would not fit: see k3_draft_ids.
+	 */
+	struct k3_draft *draft;	/* NULL: none */
+	uint64_t drafted;
 };
 
 /* Places where values can be looked at. */

@@ -69,10 +69,16 @@ K3_API void k3_state_close(struct k3_state *s);
 
 /*
  * Gives a state that has no file one without a name in a directory, which is gone when the state
- * is closed.  Not while a pass is in progress.
+ * is closed.  It keeps no residual streams.  Not while a pass is in progress.
  */
 K3_API K3_NODISCARD int k3_state_give_file(struct k3_state *s, const char *directory,
 					   struct k3_err *err);
+
+/*
+ * From now on the pages of a slice have room for n positions behind those of a pass.  What is
+ * written there is no part of the state.  Errors: K3_EARG for a state in a named file.
+ */
+K3_API K3_NODISCARD int k3_state_reserve(struct k3_state *s, uint64_t n, struct k3_err *err);
 
 /*
  * Whether slices stay in memory behind k3_state_store, which they do unless told otherwise.  One
