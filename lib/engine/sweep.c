@@ -129,11 +129,11 @@ static int fill(struct k3_sweep *s, const struct k3_line *line, uint32_t number,
 	return rc;
 }
 
-/* What a line has beside its own tokens. */
-static int count_guesses(struct k3_sweep *s, const struct k3_line *line, bool guesses,
+/* What a line has beside its own tokens: up to `most` guesses, if it has as many. */
+static int count_guesses(struct k3_sweep *s, const struct k3_line *line, uint64_t most,
 			 struct member *m, struct k3_err *err)
 {
-	uint64_t most = s->e->config->max_positions;
+	uint64_t left;
 
 	if (line->drafted && !line->draft)
 		return k3_fail(err, K3_EARG, "guesses without a draft");
@@ -147,16 +147,17 @@ static int count_guesses(struct k3_sweep *s, const struct k3_line *line, bool gu
 	m->taken = k3_draft_taken(line->draft);
 	m->position += m->taken;
 	m->n -= line->drafted;
-	if (guesses && m->position + m->n < most)
-		m->drafted = line->drafted < most - m->position - m->n ? line->drafted
-								       : most - m->position - m->n;
+	left = s->e->config->max_positions - m->position;
+	left = m->n < left ? left - m->n : 0;
+	m->drafted = line->drafted < most ? line->drafted : most;
+	m->drafted = m->drafted < left ? m->drafted : left;
 	m->n += m->drafted;
 	s->drafted += m->drafted;
 	return k3_state_reserve(line->state, k3_draft_most(line->draft), err);
 }
 
 /* Which tokens each line brings, and how wide their streams can get. */
-static int count(struct k3_sweep *s, const struct k3_line *line, bool guesses, struct k3_err *err)
+static int count(struct k3_sweep *s, const struct k3_line *line, uint64_t most, struct k3_err *err)
 {
 	uint32_t sources = k3_config_sources(s->e->config, s->last);
 	int rc = 0;
@@ -179,7 +180,7 @@ static int count(struct k3_sweep *s, const struct k3_line *line, bool guesses, s
 			.next = pending ? k3_state_layer(line[i].state) : s->first,
 			.position = k3_state_position(line[i].state) - pending,
 		};
-		rc = count_guesses(s, &line[i], guesses, m, err);
+		rc = count_guesses(s, &line[i], most, m, err);
 		s->tokens += m->n;
 		if (line[i].hidden && line[i].sources > sources)
 			sources = line[i].sources;
@@ -289,16 +290,14 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 /* Guesses come along where there is memory for them and the dense part passes in one go. */
 static int make_room(struct k3_sweep *s, const struct k3_line *line, struct k3_err *err)
 {
-	int rc = count(s, line, true, err);
+	for (uint64_t most = K3_DRAFT_MOST;; most /= 2) {
+		int rc = count(s, line, most, err);
 
-	if (!rc)
-		rc = share_memory(s, line, err);
-	if (s->drafted && (rc == K3_ENOMEM || (!rc && s->tile_tokens < s->tokens))) {
-		rc = count(s, line, false, err);
 		if (!rc)
 			rc = share_memory(s, line, err);
+		if (!s->drafted || (rc && rc != K3_ENOMEM) || (!rc && s->tile_tokens == s->tokens))
+			return rc;
 	}
-	return rc;
 }
 
 static int allocate(struct k3_sweep *s, struct k3_err *err)
