@@ -296,7 +296,7 @@ static int rig_run(struct rig *r, uint64_t position, uint64_t n,
 		   void (*module)(struct k3_worker *, struct rig *, const struct k3_segment *,
 				  uint64_t))
 {
-	struct rig_job job = { r, module, { 0, n, position, r->slice } };
+	struct rig_job job = { r, module, { 0, n, position, 0, r->slice } };
 
 	need(k3_vectors_read(&r->config, &r->feed, 0, &r->vectors, &r->err), &r->err);
 	return k3_team_run(r->team, rig_worker, &job, &r->err);

@@ -70,16 +70,22 @@ static void reset(void)
 	r->config.eps = 1e-5f;
 }
 
-/* The head's tokens from .. from + n - 1; the output replaces the gate. */
-static void run(uint32_t head, uint64_t from, uint64_t n)
+/* The head's tokens from .. from + n - 1, the last ones guesses; the output replaces the gate. */
+static void run_guesses(uint32_t head, uint64_t from, uint64_t n, uint64_t drafted)
 {
 	struct k3_kda_rows rows = {
 		.q = r->tile.q.at + from, .k = r->tile.k.at + from, .v = r->tile.v.at + from,
 		.gate = r->tile.g.at + from, .z = r->tile.z.at + from,
 		.beta = r->tile.beta.at + from, .out = r->tile.g.at + from,
+		.drafted = drafted,
 	};
 
 	k3_kda_head(&r->pass, head, &rows, n, &r->slice, scratch);
+}
+
+static void run(uint32_t head, uint64_t from, uint64_t n)
+{
+	run_guesses(head, from, n, 0);
 }
 
 static float *state(uint32_t head)
@@ -461,6 +467,38 @@ static void split(void)
 	}
 }
 
+/* Guesses have the outputs of tokens, and the state stays what it is in front of them. */
+static void guesses(void)
+{
+	float whole[TOKENS][ALL], kda[ALL * DIM], conv[3 * (CONV - 1) * ALL];
+	struct rng saved = g;
+
+	randomise();
+	for (uint32_t h = 0; h < HEADS; h++)
+		run(h, 0, TOKENS);
+	for (uint64_t t = 0; t < TOKENS; t++)
+		memcpy(whole[t], r->tile.g.at[t], sizeof whole[t]);
+	for (uint64_t own = 1; own <= TOKENS; own++) {
+		bool outputs = true;
+
+		g = saved;
+		randomise();
+		for (uint32_t h = 0; h < HEADS; h++)
+			run(h, 0, own);
+		memcpy(kda, r->slice.kda, sizeof kda);
+		memcpy(conv, r->slice.conv, sizeof conv);
+		g = saved;
+		randomise();
+		for (uint32_t h = 0; h < HEADS; h++)
+			run_guesses(h, 0, TOKENS, TOKENS - own);
+		for (uint64_t t = 0; t < TOKENS; t++)
+			outputs &= !memcmp(whole[t], r->tile.g.at[t], sizeof whole[t]);
+		ok(outputs, "%d guesses have the outputs of tokens", (int)(TOKENS - own));
+		ok(!memcmp(kda, r->slice.kda, sizeof kda) && !memcmp(conv, r->slice.conv, sizeof conv),
+		   "and leave no trace in the state");
+	}
+}
+
 /* T36: 2^-7 a step: after 20 steps 2^-140 is left, a denormal; after 22 nothing. */
 static void denormal_worker(struct k3_worker *w, void *arg)
 {
@@ -500,6 +538,7 @@ int main(void)
 	norm_per_head();
 	impulse();
 	split();
+	guesses();
 	for (unsigned i = 0; k3_kernels_at(i); i++) {
 		r->pass.math = k3_kernels_at(i);
 		literal_bits();
