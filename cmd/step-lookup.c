@@ -104,7 +104,7 @@ static uint64_t guess(const struct step_lookup *l, uint64_t most, uint32_t *out)
 {
 	uint64_t next, k = find(l->ids, l->n, &next), n;
 
-	/* one that was wrong counts from the start, so that the first one that is right proves little */
+	/* one that was wrong is there from the start: the first that is right proves little */
 	n = k ? worth(l, most, l->right[k] / (l->found[k] + 1)) : 0;
 	/* what follows may reach into the guesses themselves */
 	for (uint64_t i = 0; i < n; i++)
@@ -152,7 +152,8 @@ static int heads(struct step_run *r, const struct k3_sweep *s, uint64_t own, str
 	uint64_t n = k3_sweep_tokens(s, 0) - own + 1;
 
 	for (uint64_t i = 0; i < n; i++) {
-		stream[i] = (struct k3_stream){ .position = k3_state_position(r->state[0]) - 1 + i };
+		stream[i].sequence = 0;
+		stream[i].position = k3_state_position(r->state[0]) - 1 + i;
 		stream[i].values = k3_sweep_stream(s, 0, own - 1 + i, &stream[i].sources);
 	}
 	return k3_engine_logits(r->engine, stream, n, take_row, r, err);
@@ -212,7 +213,8 @@ int step_lookup_round(struct step_run *r, struct k3_err *err)
 	r->report.drafted = 0;
 	step_report_round(&r->report, r->engine);
 	if (!rc && same == t->n)
-		rc = write_record(r, same > 0, same ? k3_draft_logits(l->draft, same - 1) : NULL, err);
+		rc = write_record(r, same > 0, same ? k3_draft_logits(l->draft, same - 1) : NULL,
+				  err);
 	k3_draft_take(l->draft, same);
 	if (!rc && same < t->n)
 		rc = sweep(r, t->n - same, err);

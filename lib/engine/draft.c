@@ -16,13 +16,13 @@ enum { SLACK = 4096 };
 struct k3_draft {
 	const struct k3_config *config;
 	uint64_t most;
-	uint64_t n, taken;		/* guesses of the last sweep; the first so many came true */
+	uint64_t n, taken;		/* guesses of the last sweep; those that came true */
 	uint32_t id[K3_DRAFT_MOST];
 	float **layer;			/* of each layer `most` rows */
 	float *logits;			/* `most` rows, for the caller */
 };
 
-/* A row of a KDA layer: q, k, v and z of all heads, and a beta for each; of an MLA layer: the latent. */
+/* Of a KDA layer: q, k, v and z of all heads, and a beta for each; of an MLA layer: the latent. */
 static uint64_t row_width(const struct k3_config *c, uint32_t layer)
 {
 	if (c->kind[layer] == K3_MLA)
@@ -170,8 +170,8 @@ void k3_draft_replay(const struct k3_pass *p, uint32_t layer, struct k3_draft *d
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t at = position + i;
 
-		memcpy(slice->page[at / K3_PAGE] + at % K3_PAGE * width, d->layer[layer] + i * width,
-		       width * sizeof(float));
+		memcpy(slice->page[at / K3_PAGE] + at % K3_PAGE * width,
+		       d->layer[layer] + i * width, width * sizeof(float));
 	}
 }
 
@@ -200,7 +200,8 @@ void k3_draft_log(const struct k3_pass *p, uint32_t layer, struct k3_draft *d,
 		if (d->config->kind[layer] == K3_KDA)
 			log_kda(p->tile, layer, d, segment->first + own + i, i);
 		else
-			memcpy(d->layer[layer] + i * width, segment->slice.page[at / K3_PAGE] +
-			       at % K3_PAGE * width, width * sizeof(float));
+			memcpy(d->layer[layer] + i * width,
+			       segment->slice.page[at / K3_PAGE] + at % K3_PAGE * width,
+			       width * sizeof(float));
 	}
 }

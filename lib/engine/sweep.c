@@ -39,7 +39,7 @@ struct k3_sweep {
 	uint32_t from, until;		/* .. through these of it */
 	struct member *member;
 	uint32_t lines;
-	uint64_t drafted;		/* guesses of all lines */
+	uint64_t drafted, taken;	/* guesses of all lines */
 	uint64_t tokens, width;		/* width: floats of a token's residual stream */
 	struct k3_rows stream;
 	struct k3_token *token;
@@ -153,6 +153,7 @@ static int count_guesses(struct k3_sweep *s, const struct k3_line *line, uint64_
 	m->drafted = m->drafted < left ? m->drafted : left;
 	m->n += m->drafted;
 	s->drafted += m->drafted;
+	s->taken += m->taken;
 	return k3_state_reserve(line->state, k3_draft_most(line->draft), err);
 }
 
@@ -162,7 +163,7 @@ static int count(struct k3_sweep *s, const struct k3_line *line, uint64_t most, 
 	uint32_t sources = k3_config_sources(s->e->config, s->last);
 	int rc = 0;
 
-	s->tokens = s->drafted = 0;
+	s->tokens = s->drafted = s->taken = 0;
 	free(s->member);
 	s->member = k3_calloc(s->lines, sizeof *s->member);
 	if (!s->member)
@@ -278,8 +279,8 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 			       " bytes of memory, and there are %" PRIu64, s->tokens, s->lines,
 			       size.positions, need, have);
 	s->tile_tokens = size.tile ? size.tile : 1;
-	/* one row of them is in what is needed */
-	more = s->tokens ? (s->tokens - 1) * k3_logits_bytes(e->config) : 0;
+	/* one row of them is in what is needed, and those of guesses */
+	more = s->tokens ? (s->tokens - s->drafted - 1) * k3_logits_bytes(e->config) : 0;
 	more = more < e->budget.logits ? more : e->budget.logits;
 	more = more < have - need ? more : have - need;
 	e->logits = (1 + s->drafted) * k3_logits_bytes(e->config) + more;
@@ -611,7 +612,8 @@ static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, ui
 	load_slices(w, s, from);
 	if (!k3_barrier(w))
 		return false;
-	take_guesses(w, s, from);	/* there is a barrier before a slice is used */
+	if (s->taken)
+		take_guesses(w, s, from);	/* there is a barrier before a slice is used */
 	if (s->e->config->kind[s->layer] == K3_KDA)
 		k3_kda(w, &s->pass, s->layer, s->segment, s->segments, n);
 	else

@@ -123,7 +123,7 @@ K3_API void k3_draft_free(struct k3_draft *d);
 K3_API const uint32_t *k3_draft_ids(const struct k3_draft *d, uint64_t *n);
 /* vocab values for guess i of these: room for the caller, the engine does not touch it. */
 K3_API float *k3_draft_logits(struct k3_draft *d, uint64_t i);
-/* The first n of these came true: they are a part of the sequence, whose state takes them with the next sweep. */
+/* The first n of these came true: the next sweep that has ids takes them into the state. */
 K3_API void k3_draft_take(struct k3_draft *d, uint64_t n);
 
 /* One line of a round: the new tokens of one sequence. */
@@ -139,9 +139,10 @@ struct k3_line {
 	const float *hidden;
 	uint32_t sources;	/* of hidden */
 	/*
-	 * Of the n ids the last `drafted` are guesses, at least one is not.  A sequence with a draft
-	 * brings it to every sweep, from its first one on; it begins at layer 0, and its state has no
-	 * named file.  The sweep takes fewer guesses where more would not fit: see k3_draft_ids.
+	 * Of the n ids the last `drafted` are guesses, and at least one is not.  The sweep begins
+	 * at layer 0, and the state has no named file.  A sequence that had a draft in one sweep
+	 * has it in all that follow.  Where memory is short there are fewer guesses: see
+	 * k3_draft_ids.
 	 */
 	struct k3_draft *draft;	/* NULL: none */
 	uint64_t drafted;
