@@ -121,7 +121,7 @@ done
 # near the floor a long line, or a long sequence, leaves memory for some guesses or none, or is refused
 for s in pieces.66 again.61; do
 	k3-step -m demo <$s >want
-	wrong= good=
+	wrong='' good=''
 	for g in 2 16; do
 		floor=$(k3-step -m demo -t 1 --lookup $g --plan | jq .floor)
 		for more in 0 30000 100000 400000; do
