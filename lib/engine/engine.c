@@ -79,6 +79,7 @@ void k3_engine_free(struct k3_engine *e)
 		free(e->scratch[i]);
 	free(e->scratch);
 	k3_vectors_free(&e->vectors);
+	k3_pager_free(e->pager);
 	k3_weights_free(e->weights);
 	k3_team_free(e->team);
 	free(e);

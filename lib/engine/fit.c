@@ -48,12 +48,18 @@ static uint64_t sweep_bytes(const struct k3_config *c, unsigned threads, const s
 /*
  * States stay in memory if there is room for all of them; else those that can be are
  * paged, and like those that keep nothing they take the slices of one layer, for the
- * sequences of one tile.
+ * sequences of one tile.  If that is all of them there may be room for those of two layers.
  */
 static void states_bytes(struct k3_fit *s, uint64_t room)
 {
+	uint64_t slices = min(s->moving, s->tile) * s->slice;
+
 	s->paged = s->stay + s->may_go > room;
-	s->states = s->stay + (s->paged || !s->may_go ? min(s->moving, s->tile) * s->slice : s->may_go);
+	s->ahead = s->paged && s->tile >= s->tokens && s->stay + 2 * slices <= room;
+	if (s->paged || !s->may_go)
+		s->states = s->stay + (s->ahead ? 2 : 1) * slices;
+	else
+		s->states = s->stay + s->may_go;
 }
 
 static bool fits(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s)

@@ -27,7 +27,8 @@ struct k3_fit {
 	/* What was chosen. */
 	uint64_t group;			/* users of an expert at a time */
 	bool spilled;			/* rows are in a file */
-	bool paged;			/* and so are states */
+	bool paged;			/* and so are states; .. */
+	bool ahead;			/* .. the slices of the next layer come in before this one is done */
 	uint64_t sweep, states;		/* bytes of memory */
 };
 

@@ -161,6 +161,8 @@ static int leave_layer(struct k3_sweep *s, struct k3_err *err)
 	uint32_t sources = k3_config_sources(s->e->config, s->layer + 1);
 	int rc = visit(s, sources, err);
 
+	if (!rc && s->e->pager)
+		rc = k3_pager_wait(s->e->pager, err);
 	for (uint32_t i = 0; !rc && i < s->lines; i++) {
 		struct k3_member *m = &s->member[i];
 
@@ -218,25 +220,27 @@ static void load_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
 	}
 }
 
-/* Stores the slices of those sequences that have no token behind the tile. */
-static void store_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from)
+/*
+ * Worker 0: the slices of those sequences that have no token behind the tile are stored, and then those of the
+ * next layer loaded, if there is memory for both.
+ */
+static int store_slices(struct k3_sweep *s, uint64_t from, struct k3_err *err)
 {
-	uint32_t loop = k3_loop(w);
-	struct k3_err err;
-	uint64_t i;
+	struct k3_pager *pager = s->e->pager;
+	int rc = 0;
 
-	while (k3_loop_next(w, loop, s->segments, &i)) {
+	for (uint64_t i = 0; !rc && i < s->segments; i++) {
 		const struct k3_segment *g = &s->segment[i];
 		struct k3_member *m = owner(s, from, g);
-		int rc = 0;
 
-		if (g->position + g->count == m->position + m->n)
-			rc = k3_state_store(m->state, s->layer, &err);
-		if (rc) {
-			k3_worker_fail_at(w, i, rc, &err);
-			return;
-		}
+		if (g->position + g->count < m->position + m->n)
+			continue;
+		rc = pager ? k3_pager_store(pager, m->state, s->layer, err)
+			   : k3_state_store(m->state, s->layer, err);
 	}
+	for (uint64_t i = 0; !rc && pager && s->ahead && s->layer + 1 < s->until && i < s->segments; i++)
+		rc = k3_pager_load(pager, owner(s, from, &s->segment[i])->state, s->layer + 1, err);
+	return rc;
 }
 
 /* ---- rows from the file and back; without one these do nothing and wait for nobody ---- */
@@ -338,6 +342,8 @@ static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, ui
 		      uint32_t sources, bool begin)
 {
 	const struct k3_layer_vectors *v = s->pass.vectors;
+	struct k3_err err;
+	int rc;
 
 	k3_mix_and_norm(w, &s->pass, s->row, sources, sources > 1 ? v->attn_fold : NULL,
 			v->attn_norm, n, s->tile.x.at);
@@ -352,7 +358,9 @@ static bool attention(struct k3_worker *w, struct k3_sweep *s, uint64_t from, ui
 		k3_mla(w, &s->pass, s->layer, s->segment, s->segments, n);
 	if (!k3_barrier(w))
 		return false;
-	store_slices(w, s, from);
+	rc = w->rank == 0 ? store_slices(s, from, &err) : 0;
+	if (rc)
+		k3_worker_fail(w, rc, &err);
 	k3_add_to_stream(w, &s->pass, s->layer, s->name + from, s->row,
 			 begin ? sources : sources - 1, begin, s->tile.y.at, n);
 	return k3_barrier(w);
@@ -390,6 +398,17 @@ static bool begin_tile(struct k3_worker *w, struct k3_sweep *s, uint64_t from, u
 	return k3_barrier(w);
 }
 
+/* The slices of the tile before have left memory. */
+static bool begin_slices(struct k3_worker *w, struct k3_sweep *s)
+{
+	struct k3_err err;
+	int rc = w->rank == 0 && s->e->pager ? k3_pager_wait(s->e->pager, &err) : 0;
+
+	if (rc)
+		k3_worker_fail(w, rc, &err);
+	return k3_barrier(w);
+}
+
 /* All that a tile does before its experts. */
 static bool tile(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n,
 		 uint32_t before, uint32_t after)
@@ -399,7 +418,7 @@ static bool tile(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_
 	struct piece out = { from, n, after - 1, 1, { moe ? &s->latent : NULL, &s->shared },
 			     write_back };
 
-	return begin_tile(w, s, from, n) && move(w, s, &in) &&
+	return begin_tile(w, s, from, n) && begin_slices(w, s) && move(w, s, &in) &&
 	       attention(w, s, from, n, before, after > before) && ffn(w, s, from, n, after) &&
 	       move(w, s, &out);
 }

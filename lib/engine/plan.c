@@ -205,7 +205,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 		o->block_rows = b->weights.block_rows = 0;
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
-	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth) * STACK;
+	/* and the pager */
+	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth + 1) * STACK;
 	if (p->coded)
 		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);

@@ -146,9 +146,11 @@ static void count_states(const struct k3_engine *e, const struct k3_line *line, 
 	}
 }
 
-static int page_states(const struct k3_engine *e, const struct k3_line *line, uint32_t lines,
+/* Slices in files are moved by the pager, which starts when there are any. */
+static int page_states(struct k3_engine *e, const struct k3_line *line, uint32_t lines,
 		       bool paged, struct k3_err *err)
 {
+	bool files = false;
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < lines; i++) {
@@ -157,8 +159,9 @@ static int page_states(const struct k3_engine *e, const struct k3_line *line, ui
 		if (paged && !k3_state_passing(s) && !k3_state_has_file(s) && e->temporary)
 			rc = k3_state_give_file(s, e->temporary, err);
 		k3_state_page(s, paged);
+		files |= k3_state_has_file(s);
 	}
-	return rc;
+	return !rc && files && !e->pager ? k3_pager_new(&e->pager, err) : rc;
 }
 
 /*
@@ -186,6 +189,7 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 			       " bytes of memory, and there are %" PRIu64, s->tokens, s->lines,
 			       fit->positions, need + e->budget.fixed, e->budget.plan.memory);
 	s->tile_tokens = fit->tile;
+	s->ahead = fit->ahead;
 	/* one row of them is in what is needed */
 	more = s->tokens ? (s->tokens - 1) * k3_logits_bytes(e->config) : 0;
 	more = more < e->budget.logits ? more : e->budget.logits;
@@ -353,6 +357,7 @@ int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watc
 		 struct k3_err *err)
 {
 	uint32_t first = until;
+	struct k3_err ignored;
 	int rc;
 
 	for (uint32_t i = 0; i < s->lines; i++)
@@ -369,5 +374,9 @@ int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watc
 	k3_weights_begin(s->e->weights, first, until, s->tiles);
 	rc = k3_team_run(s->e->team, k3_layers_run, s, err);
 	k3_weights_end(s->e->weights);
+	/* after a failure the pager may still have something to do */
+	if (rc && s->e->pager && k3_pager_wait(s->e->pager, &ignored)) {
+		/* the first failure has been told */
+	}
 	return rc;
 }

@@ -41,6 +41,7 @@ struct k3_sweep {
 	uint32_t *tiles;		/* of each layer of the run */
 	struct k3_tile tile;
 	struct k3_routed routed;
+	bool ahead;			/* slices of the next layer are loaded during this one */
 	struct k3_segment *segment;	/* of the current tile */
 	uint64_t segments;
 	struct k3_pass pass;
