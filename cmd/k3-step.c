@@ -41,17 +41,15 @@ static int after_layer(void *ctx, const struct k3_layer_report *report, struct k
 	return step_report_layer(&r->report, report, err);
 }
 
-static int visit(void *ctx, enum k3_site site, uint32_t layer, uint32_t line, uint64_t n,
-		 uint64_t width, float *const *row, struct k3_err *err)
+static int visit(void *ctx, const struct k3_visit *v, struct k3_err *err)
 {
 	struct step_run *r = ctx;
 
-	(void)line;
-	return step_taps_visit(&r->o.taps, site, layer, n, width, row, err);
+	return step_taps_visit(&r->o.taps, v, err);
 }
 
 /* What a round has for stdout. */
-static int write_round(struct step_run *r, const struct k3_sweep *s, struct k3_err *err)
+static int write_round(struct step_run *r, struct k3_sweep *s, struct k3_err *err)
 {
 	if (r->o.until_given)
 		return 0;

@@ -135,10 +135,26 @@ static int write_record(struct step_run *r, uint64_t rows, const float *logits, 
 	return rc || !rows ? rc : k3_npy_put(&r->out, logits, r->config->vocab, err);
 }
 
-/* The first row is the round's record, the others are kept until their ids come. */
-static int take_row(void *ctx, uint64_t i, const float *logits, struct k3_err *err)
+/* The last of a sweep's own ids, and the guesses behind it. */
+struct rows {
+	struct step_run *r;
+	struct k3_sweep *s;
+	uint64_t own;
+};
+
+static int row_stream(void *ctx, uint64_t i, struct k3_stream *out, struct k3_err *err)
 {
-	struct step_run *r = ctx;
+	const struct rows *rows = ctx;
+
+	out->sequence = 0;
+	out->position = k3_state_position(rows->r->state[0]) - 1 + i;
+	return k3_sweep_stream(rows->s, 0, rows->own - 1 + i, out, err);
+}
+
+/* The first row is the round's record, the others are kept until their ids come. */
+static int row_logits(void *ctx, uint64_t i, const float *logits, struct k3_err *err)
+{
+	struct step_run *r = ((const struct rows *)ctx)->r;
 
 	if (!i)
 		return write_record(r, 1, logits, err);
@@ -146,17 +162,12 @@ static int take_row(void *ctx, uint64_t i, const float *logits, struct k3_err *e
 	return 0;
 }
 
-static int heads(struct step_run *r, const struct k3_sweep *s, uint64_t own, struct k3_err *err)
+static int write_rows(struct step_run *r, struct k3_sweep *s, uint64_t own, struct k3_err *err)
 {
-	struct k3_stream stream[1 + K3_DRAFT_MOST];
-	uint64_t n = k3_sweep_tokens(s, 0) - own + 1;
+	struct rows rows = { r, s, own };
+	struct k3_head_io io = { row_stream, row_logits, &rows };
 
-	for (uint64_t i = 0; i < n; i++) {
-		stream[i].sequence = 0;
-		stream[i].position = k3_state_position(r->state[0]) - 1 + i;
-		stream[i].values = k3_sweep_stream(s, 0, own - 1 + i, &stream[i].sources);
-	}
-	return k3_engine_logits(r->engine, stream, n, take_row, r, err);
+	return k3_engine_logits(r->engine, k3_sweep_tokens(s, 0) - own + 1, &io, err);
 }
 
 /* The last n ids of the sequence are new. */
@@ -180,7 +191,7 @@ static int sweep(struct step_run *r, uint64_t n, struct k3_err *err)
 	if (!rc)
 		rc = k3_sweep_run(s, r->o.last, &r->watch, err);
 	if (!rc)
-		rc = heads(r, s, n, err);
+		rc = write_rows(r, s, n, err);
 	if (!rc) {
 		tokens = k3_sweep_tokens(s, 0);
 		r->report.drafted = tokens - n;

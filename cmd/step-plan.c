@@ -44,9 +44,9 @@ static void print(struct k3_buf *b, const struct k3_plan *p, double rate)
 	k3_buf_printf(b, "{\"memory\":%" PRIu64 ",\"floor\":%" PRIu64 ",\"parts\":{"
 		      "\"process\":%" PRIu64 ",\"index\":%" PRIu64 ",\"states\":%" PRIu64
 		      ",\"activations\":%" PRIu64 ",\"ring\":%" PRIu64 ",\"pinned\":%" PRIu64
-		      ",\"cached_experts\":%" PRIu64 "},\"paged\":%s", p->memory, p->floor, p->process, p->index,
+		      ",\"cached_experts\":%" PRIu64 "},\"paged\":%s,\"spilled\":%s", p->memory, p->floor, p->process, p->index,
 		      p->states, p->activations, p->ring, p->pinned, p->cached,
-		      p->paged ? "true" : "false");
+		      p->paged ? "true" : "false", p->spilled ? "true" : "false");
 	k3_buf_printf(b, ",\"trunk\":{\"coded\":%s,\"bytes\":%" PRIu64 "},\"layers_pinned\":%.1f",
 		      p->coded ? "true" : "false", p->trunk_bytes, share * p->sections);
 	k3_buf_printf(b, ",\"token\":{\"bytes\":%" PRIu64 ",\"trunk_bytes\":%" PRIu64

@@ -18,11 +18,17 @@
 /* Text is written in pieces of this size, and what is left at the end of the round. */
 enum { PIECE = 64 << 10 };
 
-/* The rows of a round: the stream that judges, and the id that is judged, which comes behind it. */
+/* An id that something came before: token t of its line. */
+struct row {
+	uint32_t line, id;
+	uint64_t token;
+};
+
+/* All of them of a round. */
 struct judged {
 	const struct step_run *r;
-	struct k3_stream *stream;	/* owned */
-	uint32_t *id;			/* owned */
+	struct k3_sweep *s;
+	struct row *row;		/* owned */
 	uint64_t n;
 	struct k3_buf text;
 };
@@ -60,65 +66,75 @@ void step_score_end(struct step_run *r)
 	free(r->score_last);
 }
 
-/* The rows of one line, whose n ids are the last ones of its state. */
-static void add_line(struct judged *j, const struct k3_sweep *s, uint32_t line, const uint32_t *id)
+/* The position of a line's first id. */
+static uint64_t start_of(const struct judged *j, uint32_t line)
 {
-	uint64_t n = k3_sweep_tokens(s, line), start = k3_state_position(j->r->state[line]) - n;
+	return k3_state_position(j->r->state[line]) - k3_sweep_tokens(j->s, line);
+}
 
-	for (uint64_t t = start ? 0 : 1; t < n; t++) {
-		struct k3_stream *to = &j->stream[j->n];
-
-		*to = (struct k3_stream){ .sequence = line, .position = start + t - 1 };
-		to->values = k3_sweep_stream(s, line, t ? t - 1 : 0, &to->sources);
-		if (!t)
-			to->values = j->r->score_last[line];
-		j->id[j->n++] = id[t];
-	}
+/* The rows of one line, whose n ids are the last ones of its state. */
+static void add_line(struct judged *j, uint32_t line, const uint32_t *id)
+{
+	for (uint64_t t = start_of(j, line) ? 0 : 1; t < k3_sweep_tokens(j->s, line); t++)
+		j->row[j->n++] = (struct row){ line, id[t], t };
 }
 
 /* The ids of a line were read, or are those of a pass that its state brought. */
-static int add_sequence(struct judged *j, const struct k3_sweep *s, uint32_t line,
-			struct k3_err *err)
+static int add_sequence(struct judged *j, uint32_t line, struct k3_err *err)
 {
 	const struct step_tokens *read = &j->r->tokens[line];
-	uint64_t n = k3_sweep_tokens(s, line);
+	uint64_t n = k3_sweep_tokens(j->s, line);
 	uint32_t *all;
 	int rc;
 
 	if (read->n == n) {
-		add_line(j, s, line, read->ids);
+		add_line(j, line, read->ids);
 		return 0;
 	}
 	rc = k3_state_ids(j->r->state[line], &all, err);
 	if (rc)
 		return rc;
-	add_line(j, s, line, all + k3_state_position(j->r->state[line]) - n);
+	add_line(j, line, all + start_of(j, line));
 	free(all);
 	return 0;
 }
 
-static void print(struct k3_buf *b, bool json, const struct k3_stream *judge, uint32_t id,
+static void print(struct k3_buf *b, bool json, const struct row *row, uint64_t position,
 		  const struct k3_score *s)
 {
 	if (json)
 		k3_buf_printf(b, "{\"event\":\"score\",\"sequence\":%" PRIu32 ",\"position\":%" PRIu64
 			      ",\"id\":%" PRIu32 ",\"logprob\":%.9g,\"rank\":%" PRIu32
-			      ",\"entropy\":%.9g}\n", judge->sequence, judge->position + 1, id,
-			      s->logprob, s->rank, s->entropy);
+			      ",\"entropy\":%.9g}\n", row->line, position, row->id, s->logprob,
+			      s->rank, s->entropy);
 	else
 		k3_buf_printf(b, "%" PRIu32 "\t%" PRIu64 "\t%" PRIu32 "\t%.9g\t%" PRIu32 "\t%.9g\n",
-			      judge->sequence, judge->position + 1, id, s->logprob, s->rank,
-			      s->entropy);
+			      row->line, position, row->id, s->logprob, s->rank, s->entropy);
+}
+
+/* The stream of the id before, which is in another round for the first id of a line. */
+static int judging_stream(void *ctx, uint64_t i, struct k3_stream *out, struct k3_err *err)
+{
+	const struct judged *j = ctx;
+	const struct row *row = &j->row[i];
+	int rc = k3_sweep_stream(j->s, row->line, row->token ? row->token - 1 : 0, out, err);
+
+	if (!row->token)
+		out->values = j->r->score_last[row->line];
+	out->sequence = row->line;
+	out->position = start_of(j, row->line) + row->token - 1;
+	return rc;
 }
 
 static int judge_row(void *ctx, uint64_t i, const float *logits, struct k3_err *err)
 {
 	struct judged *j = ctx;
+	const struct row *row = &j->row[i];
 	struct k3_score score;
 	int rc = 0;
 
-	k3_score_id(logits, j->r->config->vocab, j->id[i], &score);
-	print(&j->text, j->r->o.json, &j->stream[i], j->id[i], &score);
+	k3_score_id(logits, j->r->config->vocab, row->id, &score);
+	print(&j->text, j->r->o.json, row, start_of(j, row->line) + row->token, &score);
 	if (j->text.failed)
 		return k3_fail_nomem(err);
 	if (j->text.len >= PIECE) {
@@ -129,49 +145,50 @@ static int judge_row(void *ctx, uint64_t i, const float *logits, struct k3_err *
 }
 
 /* The last id of each line that had one will judge the next. */
-static int keep_last(struct step_run *r, const struct k3_sweep *s, struct k3_err *err)
+static int keep_last(struct step_run *r, struct k3_sweep *s, struct k3_err *err)
 {
 	for (uint32_t i = 0; i < r->lines; i++) {
 		uint64_t n = k3_sweep_tokens(s, i);
-		const float *values;
-		uint32_t sources;
+		struct k3_stream last;
 		size_t bytes;
+		int rc;
 
 		if (!n)
 			continue;
-		values = k3_sweep_stream(s, i, n - 1, &sources);
-		bytes = sources * (size_t)r->config->hidden * sizeof *values;
+		rc = k3_sweep_stream(s, i, n - 1, &last, err);
+		if (rc)
+			return rc;
+		bytes = last.sources * (size_t)r->config->hidden * sizeof *last.values;
 		if (!r->score_last[i])
 			r->score_last[i] = malloc(bytes);
 		if (!r->score_last[i])
 			return k3_fail_nomem(err);
-		memcpy(r->score_last[i], values, bytes);
+		memcpy(r->score_last[i], last.values, bytes);
 	}
 	return 0;
 }
 
-int step_score_sweep(struct step_run *r, const struct k3_sweep *s, struct k3_err *err)
+int step_score_sweep(struct step_run *r, struct k3_sweep *s, struct k3_err *err)
 {
-	struct judged j = { .r = r, .text = K3_BUF_INIT };
+	struct judged j = { .r = r, .s = s, .text = K3_BUF_INIT };
+	struct k3_head_io io = { judging_stream, judge_row, &j };
 	uint64_t total = 0;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < r->lines; i++)
 		total += k3_sweep_tokens(s, i);
-	j.stream = k3_calloc(total, sizeof *j.stream);
-	j.id = k3_calloc(total, sizeof *j.id);
-	if (!j.stream || !j.id)
-		rc = k3_fail_nomem(err);
+	j.row = k3_calloc(total, sizeof *j.row);
+	if (!j.row)
+		return k3_fail_nomem(err);
 	for (uint32_t i = 0; !rc && i < r->lines; i++)
-		rc = add_sequence(&j, s, i, err);
+		rc = add_sequence(&j, i, err);
 	if (!rc)
-		rc = k3_engine_logits(r->engine, j.stream, j.n, judge_row, &j, err);
+		rc = k3_engine_logits(r->engine, j.n, &io, err);
 	if (!rc && j.text.len)
 		rc = cli_write(j.text.data, j.text.len, err);
 	if (!rc && !r->o.all)
 		rc = keep_last(r, s, err);
 	k3_buf_free(&j.text);
-	free(j.stream);
-	free(j.id);
+	free(j.row);
 	return rc;
 }

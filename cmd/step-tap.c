@@ -142,20 +142,21 @@ int step_taps_open(struct step_taps *t, const struct k3_config *c, uint32_t firs
 	return rc;
 }
 
-int step_taps_visit(struct step_taps *t, enum k3_site site, uint32_t layer, uint64_t n,
-		    uint64_t width, float *const *row, struct k3_err *err)
+int step_taps_visit(struct step_taps *t, const struct k3_visit *v, struct k3_err *err)
 {
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < t->n; i++) {
 		struct step_tap *p = &t->tap[i];
-		uint64_t from = p->last && n ? n - 1 : 0;
+		uint64_t from = p->last && v->n ? v->n - 1 : 0;
 
-		if (p->site != site || !p->on[layer])
+		if (p->site != v->site || !p->on[v->layer])
 			continue;
-		rc = k3_npy_begin(&p->out, 2, (uint64_t[]){ n - from, width }, err);
-		for (uint64_t r = from; !rc && r < n; r++)
-			rc = k3_npy_put(&p->out, row[r], width, err);
+		if (!v->first)
+			rc = k3_npy_begin(&p->out, 2, (uint64_t[]){ v->n - from, v->width }, err);
+		for (uint64_t r = 0; !rc && r < v->count; r++)
+			if (v->first + r >= from)
+				rc = k3_npy_put(&p->out, v->row[r], v->width, err);
 	}
 	return rc;
 }

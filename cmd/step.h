@@ -52,8 +52,7 @@ bool step_taps_add(struct step_taps *t, const char *arg);
 const char *step_taps_file(const struct step_taps *t, size_t i);
 /* Resolves layers and opens files: the exit status, 0 if all is well. */
 int step_taps_open(struct step_taps *t, const struct k3_config *c, uint32_t first, uint32_t last);
-int step_taps_visit(struct step_taps *t, enum k3_site site, uint32_t layer, uint64_t n,
-		    uint64_t width, float *const *row, struct k3_err *err);
+int step_taps_visit(struct step_taps *t, const struct k3_visit *v, struct k3_err *err);
 /* Closes the files; a late write error is a failure. */
 int step_taps_close(struct step_taps *t, struct k3_err *err);
 
@@ -158,16 +157,16 @@ int step_print_plan(const struct step_run *r, struct k3_err *err);
 int step_write_logits(struct step_run *r, const struct k3_stream *stream, const uint64_t *rows,
 		      uint64_t n, struct k3_err *err);
 /* The logits of a round that --logits asks for. */
-int step_write_sweep(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
+int step_write_sweep(struct step_run *r, struct k3_sweep *s, struct k3_err *err);
 /* The residual streams of a round, at the cut behind its last layer. */
-int step_write_hidden(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
+int step_write_hidden(struct step_run *r, struct k3_sweep *s, struct k3_err *err);
 
 /* ---- step-score.c: --score ---- */
 
 /* When the states are open: what they hold of ids whose logits judge the first new ones. */
 int step_score_begin(struct step_run *r, struct k3_err *err);
 /* A line of text for each id of a round that something came before. */
-int step_score_sweep(struct step_run *r, const struct k3_sweep *s, struct k3_err *err);
+int step_score_sweep(struct step_run *r, struct k3_sweep *s, struct k3_err *err);
 void step_score_end(struct step_run *r);
 
 /* ---- step-lookup.c ---- */

@@ -9,7 +9,6 @@
 #include <k3/buf.h>
 #include <k3/io.h>
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -130,37 +129,32 @@ static int write_positions(struct k3_state *s, uint32_t i, uint64_t from, struct
 	return rc;
 }
 
-/* Rows of the pass, or at its end of the last id alone. */
-static int write_residual(struct k3_state *s, float *const *row, uint64_t rows, uint32_t sources,
+/* The rows of the pass from one on, or at its end that of the last id alone. */
+static int write_residual(struct k3_state *s, const struct k3_residual *r, uint64_t from,
 			  struct k3_err *err)
 {
-	uint64_t bytes = sources * (uint64_t)s->shape.hidden * sizeof(float);
-	uint64_t at = residual_place(s, rows * bytes);
+	uint64_t bytes = r->sources * (uint64_t)s->shape.hidden * sizeof(float);
+	uint64_t rows = s->head.pass - from, at = residual_place(s, rows * bytes);
 	XXH64_state_t *sum = XXH64_createState();
+	const float *values;
 	int rc = sum ? 0 : k3_fail_nomem(err);
 
 	if (rc)
 		return rc;
 	XXH64_reset(sum, 0);
 	for (uint64_t i = 0; !rc && i < rows; i++) {
-		XXH64_update(sum, row[i], bytes);
-		rc = k3_pwrite_full(s->fd, row[i], bytes, at + i * bytes, s->path, err);
+		rc = r->row(r->ctx, from + i, &values, err);
+		if (rc)
+			break;
+		XXH64_update(sum, values, bytes);
+		rc = k3_pwrite_full(s->fd, values, bytes, at + i * bytes, s->path, err);
 	}
 	s->head.residual_at = at;
 	s->head.residual_rows = rows;
-	s->head.residual_sources = sources;
+	s->head.residual_sources = r->sources;
 	s->head.residual_sum = XXH64_digest(sum);
 	XXH64_freeState(sum);
 	return rc;
-}
-
-static int write_commit(struct k3_state *s, uint32_t i, float *const *residual, uint32_t sources,
-			struct k3_err *err)
-{
-	bool last = s->shape.first + i + 1 == s->shape.last;
-	uint64_t n = s->head.pass;
-
-	return write_residual(s, last ? residual + n - 1 : residual, last ? 1 : n, sources, err);
 }
 
 static int write_all(struct k3_state *s, struct k3_err *err)
@@ -184,8 +178,7 @@ int k3_state_give_file(struct k3_state *s, const char *directory, struct k3_err 
 	s->path = strdup(directory);
 	if (!s->path)
 		return k3_fail_nomem(err);
-	s->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	rc = s->fd < 0 ? k3_fail_errno(err, "%s: no temporary file", directory) : 0;
+	rc = k3_unnamed_file(directory, &s->fd, err);
 	s->head.commits = 2;
 	return rc ? rc : write_all(s, err);
 }
@@ -206,14 +199,15 @@ int k3_state_store(struct k3_state *s, uint32_t layer, struct k3_err *err)
 	return 0;
 }
 
-int k3_state_commit(struct k3_state *s, uint32_t layer, float *const *residual, uint32_t sources,
+int k3_state_commit(struct k3_state *s, uint32_t layer, const struct k3_residual *residual,
 		    struct k3_err *err)
 {
 	uint32_t i = layer - s->shape.first;
+	bool last = layer + 1 == s->shape.last;
 	int rc = k3_state_store(s, layer, err);
 
 	if (!rc && s->named)
-		rc = write_commit(s, i, residual, sources, err);
+		rc = write_residual(s, residual, last ? s->head.pass - 1 : 0, err);
 	if (rc)
 		return rc;
 	s->head.next = layer + 1;

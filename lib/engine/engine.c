@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.c - an engine's parts, and logits out of residual streams. */
+#include "engine/fit.h"
 #include "engine/sweep.h"
 #include "model/norm.h"
 #include "model/product.h"
@@ -78,6 +79,7 @@ void k3_engine_free(struct k3_engine *e)
 		free(e->scratch[i]);
 	free(e->scratch);
 	k3_vectors_free(&e->vectors);
+	k3_pager_free(e->pager);
 	k3_weights_free(e->weights);
 	k3_team_free(e->team);
 	free(e);
@@ -97,42 +99,52 @@ const char *k3_engine_refused(struct k3_engine *e)
 /* A group of streams on its way through the head. */
 struct head {
 	struct k3_pass pass;
-	const struct k3_stream *stream;
 	uint64_t n;
 	float *fold, *norm;
+	struct k3_token *name;
 	struct k3_rows x, logits;
 };
 
 static void head_worker(struct k3_worker *w, void *arg)
 {
 	struct head *h = arg;
-	const struct k3_config *c = h->pass.config;
-	uint32_t loop = k3_loop(w);
+	uint32_t vocab = h->pass.config->vocab, loop;
 	struct k3_err err;
 	uint64_t i;
 
-	while (k3_loop_next(w, loop, h->n, &i)) {
-		const struct k3_stream *s = &h->stream[i];
-
-		k3_mix(h->pass.math, s->values, s->sources, c->hidden, h->fold, c->eps,
-		       h->pass.scratch[w->rank], h->x.at[i]);
-		k3_rms(h->pass.math, h->x.at[i], h->norm, c->hidden, c->eps, h->x.at[i]);
-	}
-	if (!k3_barrier(w))
-		return;
 	k3_product(w, &h->pass, K3_HEAD, 0, 0, h->x.at, h->n, h->logits.at);
 	if (!k3_barrier(w))
 		return;
 	loop = k3_loop(w);
 	while (k3_loop_next(w, loop, h->n, &i))
-		for (uint32_t v = 0; v < c->vocab; v++)
+		for (uint32_t v = 0; v < vocab; v++)
 			if (!isfinite(h->logits.at[i][v])) {
 				k3_worker_fail_at(w, i, k3_fail(&err, K3_EDATA, "sequence %" PRIu32
 						", position %" PRIu64 ": the logit of id %" PRIu32
-						" is not finite", h->stream[i].sequence,
-						h->stream[i].position, v), &err);
+						" is not finite", h->name[i].sequence,
+						h->name[i].position, v), &err);
 				return;
 			}
+}
+
+/* Mix and norm of stream number i, which is row `to` of the group. */
+static int take_stream(struct k3_engine *e, struct head *h, uint64_t i, uint64_t to,
+		       const struct k3_head_io *io, struct k3_err *err)
+{
+	const struct k3_config *c = e->config;
+	struct k3_stream s;
+	int rc = io->stream(io->ctx, i, &s, err);
+
+	/* the mix keeps a score for each source behind a key */
+	if (!rc)
+		rc = k3_engine_scratch(e, s.sources, err);
+	if (rc)
+		return rc;
+	k3_mix(h->pass.math, s.values, s.sources, c->hidden, h->fold, c->eps, e->scratch[0],
+	       h->x.at[to]);
+	k3_rms(h->pass.math, h->x.at[to], h->norm, c->hidden, c->eps, h->x.at[to]);
+	h->name[to] = (struct k3_token){ s.sequence, s.position };
+	return 0;
 }
 
 static int head_new(struct k3_engine *e, uint64_t group, struct head *h, struct k3_err *err)
@@ -148,22 +160,22 @@ static int head_new(struct k3_engine *e, uint64_t group, struct head *h, struct 
 		rc = k3_rows_new(&h->logits, group, e->config->vocab, err);
 	if (rc)
 		return rc;
+	h->name = k3_calloc(group, sizeof *h->name);
 	h->fold = k3_calloc(3 * hidden, sizeof *h->fold);
-	if (!h->fold)
+	if (!h->name || !h->fold)
 		return k3_fail_nomem(err);
 	h->norm = h->fold + hidden;
 	temp = h->norm + hidden;
 	return k3_output_vectors(e->config, h->pass.feed, h->fold, h->norm, temp, err);
 }
 
-int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64_t n,
-		     int (*sink)(void *ctx, uint64_t i, const float *logits, struct k3_err *err),
-		     void *ctx, struct k3_err *err)
+int k3_engine_logits(struct k3_engine *e, uint64_t n, const struct k3_head_io *io,
+		     struct k3_err *err)
 {
 	uint64_t group = e->logits / k3_logits_bytes(e->config);
 	struct head h = { .n = 0 };
 	uint32_t passes;
-	int rc = 0;
+	int rc;
 
 	if (!n)
 		return 0;
@@ -171,23 +183,22 @@ int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream, uint64
 		group = 1;
 	if (group > n)
 		group = n;
-	/* the mix keeps a score for each source behind a key */
-	for (uint64_t i = 0; !rc && i < n; i++)
-		rc = k3_engine_scratch(e, stream[i].sources, err);
 	passes = (uint32_t)((n + group - 1) / group);
 	k3_weights_begin(e->weights, e->config->layers, e->config->layers + 1, &passes);
-	if (!rc)
-		rc = head_new(e, group, &h, err);
+	rc = head_new(e, group, &h, err);
 	for (uint64_t first = 0; !rc && first < n; first += group) {
-		h.stream = stream + first;
 		h.n = n - first < group ? n - first : group;
-		rc = k3_team_run(e->team, head_worker, &h, err);
 		for (uint64_t i = 0; !rc && i < h.n; i++)
-			rc = sink(ctx, first + i, h.logits.at[i], err);
+			rc = take_stream(e, &h, first + i, i, io, err);
+		if (!rc)
+			rc = k3_team_run(e->team, head_worker, &h, err);
+		for (uint64_t i = 0; !rc && i < h.n; i++)
+			rc = io->logits(io->ctx, first + i, h.logits.at[i], err);
 	}
 	k3_weights_end(e->weights);
 	k3_rows_free(&h.x);
 	k3_rows_free(&h.logits);
+	free(h.name);
 	free(h.fold);
 	return rc;
 }

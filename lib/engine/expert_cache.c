@@ -20,9 +20,10 @@ struct k3_expert_cache {
 	uint32_t places;		/* of a layer */
 	unsigned char *area;		/* place by place, in each the layers with experts */
 	uint64_t expert_bytes;
-	/* of the layer visited last */
+	/* of the layer visited last: its experts and their users, one after the other, and what became of them */
 	uint32_t layer, *expert, *users, *place;
 	bool *hit;
+	uint32_t *at;			/* of an expert: where it stands in these lists */
 };
 
 static uint64_t align(uint64_t n)
@@ -81,7 +82,8 @@ int k3_expert_cache_new(const struct k3_config *config, uint64_t bytes,
 	c->users = k3_calloc(config->experts, sizeof *c->users);
 	c->place = k3_calloc(config->experts, sizeof *c->place);
 	c->hit = k3_calloc(config->experts, sizeof *c->hit);
-	if (!c->expert || !c->users || !c->place || !c->hit)
+	c->at = k3_calloc(config->experts, sizeof *c->at);
+	if (!c->expert || !c->users || !c->place || !c->hit || !c->at)
 		rc = k3_fail_nomem(err);
 	if (!rc && c->places) {
 		c->area = k3_huge_new(k3_expert_cache_bytes(c));
@@ -106,6 +108,7 @@ void k3_expert_cache_free(struct k3_expert_cache *c)
 	free(c->users);
 	free(c->place);
 	free(c->hit);
+	free(c->at);
 	free(c);
 }
 
@@ -125,15 +128,19 @@ void k3_expert_cache_limit(struct k3_expert_cache *c, uint64_t bytes)
 		madvise(c->area + end, all - end, MADV_DONTNEED);
 }
 
-void k3_expert_cache_visit(struct k3_expert_cache *c, uint32_t layer, const uint32_t *expert,
-			   uint32_t n, const uint64_t *first)
+void k3_expert_cache_visit(struct k3_expert_cache *c, uint32_t layer, const uint64_t *first)
 {
+	uint32_t n = 0;
+
 	c->layer = layer - c->config->dense_layers;
 	if (!c->policy)
 		return;
-	for (uint32_t i = 0; i < n; i++) {
-		c->expert[i] = expert[i];
-		c->users[i] = (uint32_t)(first[expert[i] + 1] - first[expert[i]]);
+	for (uint32_t e = 0; e < c->config->experts; e++) {
+		if (first[e] == first[e + 1])
+			continue;
+		c->expert[n] = e;
+		c->users[n] = (uint32_t)(first[e + 1] - first[e]);
+		c->at[e] = n++;
 	}
 	k3_cache_policy_visit(c->policy, c->layer, c->expert, c->users, n, c->place, c->hit);
 }
@@ -157,22 +164,23 @@ const unsigned char *k3_expert_cache_find(const struct k3_expert_cache *c,
 					  const struct k3_step *step, uint64_t i,
 					  unsigned char **keep)
 {
-	uint32_t place;
+	uint32_t at = c->at[step->expert];
 	unsigned char *p;
 
-	if (!c->policy || c->place[step->number] == K3_NO_SLOT)
+	if (!c->policy || c->place[at] == K3_NO_SLOT)
 		return NULL;
-	place = c->place[step->number];
-	p = c->area + (place * (uint64_t)moe_layers(c->config) + c->layer) * c->expert_bytes +
+	p = c->area + (c->place[at] * (uint64_t)moe_layers(c->config) + c->layer) * c->expert_bytes +
 	    offset(c->config, step, i);
-	if (c->hit[step->number])
+	if (c->hit[at])
 		return p;
 	*keep = p;
 	return NULL;
 }
 
-void k3_expert_cache_forget(struct k3_expert_cache *c, uint32_t number)
+void k3_expert_cache_forget(struct k3_expert_cache *c, uint32_t expert)
 {
-	if (c->policy && c->place[number] != K3_NO_SLOT && !c->hit[number])
-		k3_cache_policy_forget(c->policy, c->layer, c->expert[number]);
+	uint32_t at = c->at[expert];
+
+	if (c->policy && c->place[at] != K3_NO_SLOT && !c->hit[at])
+		k3_cache_policy_forget(c->policy, c->layer, expert);
 }

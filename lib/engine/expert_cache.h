@@ -25,19 +25,15 @@ uint64_t k3_expert_cache_bytes(const struct k3_expert_cache *c);
 /* From now on only so many bytes; what lies beyond is given back.  Nothing may be in use. */
 void k3_expert_cache_limit(struct k3_expert_cache *c, uint64_t bytes);
 
-/*
- * A layer needs n experts, ascending; expert e for first[e + 1] - first[e] tokens.  Until the next
- * visit they are known by their number in this list.
- */
-void k3_expert_cache_visit(struct k3_expert_cache *c, uint32_t layer, const uint32_t *expert,
-			   uint32_t n, const uint64_t *first);
+/* A layer needs the experts e with first[e] < first[e + 1], each for the difference of tokens. */
+void k3_expert_cache_visit(struct k3_expert_cache *c, uint32_t layer, const uint64_t *first);
 
 /* Entry i of a step: its bytes, or NULL and in *keep where they should go, if they should. */
 const unsigned char *k3_expert_cache_find(const struct k3_expert_cache *c,
 					  const struct k3_step *step, uint64_t i,
 					  unsigned char **keep);
 
-/* The expert of that number was to be kept and did not arrive. */
-void k3_expert_cache_forget(struct k3_expert_cache *c, uint32_t number);
+/* That expert of the layer visited last was to be kept and did not arrive. */
+void k3_expert_cache_forget(struct k3_expert_cache *c, uint32_t expert);
 
 #endif

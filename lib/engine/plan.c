@@ -10,6 +10,7 @@
 #include "engine/draft.h"
 #include "engine/expert_cache.h"
 #include "engine/pins.h"
+#include "engine/fit.h"
 #include "engine/source.h"
 #include "model/layer.h"
 #include "sys/memory.h"
@@ -41,9 +42,6 @@ enum { LOGITS_PART = 64 };
 /* Positions that a sequence is planned for: more take what pins had. */
 enum { POSITIONS = K3_PAGE };
 
-/* Bytes of a token in a sweep beside its vectors: its names, its row's place. */
-enum { TOKEN = 64, LINE = 256 };
-
 static uint64_t max(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
@@ -52,23 +50,6 @@ static uint64_t max(uint64_t a, uint64_t b)
 static uint64_t min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
-}
-
-uint64_t k3_logits_bytes(const struct k3_config *c)
-{
-	return k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden);
-}
-
-uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads,
-			const struct k3_sweep_size *s)
-{
-	uint64_t positions = max(s->positions, c->layers + 2);
-	uint64_t sum = k3_rows_bytes(s->tokens, s->width) * (s->streams ? 2 : 1);
-
-	sum += s->tokens * TOKEN + s->lines * LINE;
-	sum += k3_tile_bytes(c, s->tile) + k3_routed_bytes(c, s->tokens);
-	sum += threads * k3_scratch_size(c, positions) * sizeof(float);
-	return sum + k3_logits_bytes(c);
 }
 
 /* ---- the trunk file ---- */
@@ -126,27 +107,42 @@ static uint64_t index_bytes(const struct k3_index *ix, uint64_t blocks)
 	return ix->length + 33 * blocks + MB / 4;
 }
 
-static struct k3_state_bytes state_bytes(const struct k3_index *ix,
-					 const struct k3_engine_options *o)
+/* One token in each sequence, and guesses, which want to be in one tile and in memory. */
+static struct k3_fit least_sweep(const struct k3_index *ix, const struct k3_engine_options *o)
 {
-	struct k3_state_spec spec = { k3_index_config(ix), k3_index_fingerprint(ix), o->first,
-				      o->last };
+	const struct k3_config *c = k3_index_config(ix);
+	struct k3_state_spec spec = { c, k3_index_fingerprint(ix), o->first, o->last };
+	struct k3_state_bytes state = k3_state_memory_of(&spec, POSITIONS);
+	bool may_go = o->passing || o->temporary;
+	uint64_t tokens = o->sequences * (1 + o->drafted);
 
-	return k3_state_memory_of(&spec, POSITIONS);
+	return (struct k3_fit){
+		.tokens = tokens, .tile = o->drafted ? tokens : 0,
+		.lines = o->sequences, .positions = POSITIONS,
+		.sources = k3_config_sources(c, o->last), .streams = o->first > 0,
+		.may_spill = o->temporary && !o->drafted, .moving = o->sequences, .slice = state.layer,
+		.stay = may_go ? 0 : o->sequences * state.all,
+		.may_go = o->temporary && !o->passing ? o->sequences * state.all : 0,
+	};
 }
 
-/* One token in each sequence, and its guesses. */
-static uint64_t least_sweep(const struct k3_config *c, const struct k3_engine_options *o,
-			    unsigned threads)
+/* What a round takes, and the least that one can be done in. */
+static void round_bytes(const struct k3_index *ix, const struct k3_engine_options *o,
+			unsigned threads, uint64_t have, struct k3_plan *p)
 {
-	uint64_t drafted = o->sequences * o->drafted, tokens = o->sequences + drafted;
-	struct k3_sweep_size s = {
-		.tokens = tokens, .tile = tokens, .lines = o->sequences,
-		.positions = POSITIONS, .streams = o->first > 0,
-		.width = k3_config_sources(c, o->last) * (uint64_t)c->hidden,
-	};
+	const struct k3_config *c = k3_index_config(ix);
+	uint64_t guesses = o->sequences * (k3_draft_bytes(c, o->drafted) +
+					   o->drafted * k3_logits_bytes(c));
+	struct k3_fit least = least_sweep(ix, o), fit = least;
 
-	return k3_sweep_bytes(c, threads, &s) + drafted * k3_logits_bytes(c);
+	/* nothing fits into nothing: what is left is the choice that takes least */
+	k3_fit_memory(c, threads, 0, &least);
+	k3_fit_memory(c, threads, have > guesses ? have - guesses : 0, &fit);
+	p->floor = least.sweep + least.states + guesses;
+	p->activations = fit.sweep + guesses;
+	p->states = fit.states;
+	p->paged = o->passing || fit.paged;
+	p->spilled = fit.spilled;
 }
 
 /* What there may be: --mem, or most of what is free. */
@@ -197,9 +193,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	const struct k3_config *c = k3_index_config(ix);
 	struct k3_engine_options filled = *given, *o = &filled;
 	struct k3_reader_options buffers;
-	struct k3_state_bytes state;
 	struct k3_plan *p = &b->plan;
-	uint64_t blocks, drafts = o->sequences * k3_draft_bytes(c, o->drafted);
+	uint64_t blocks;
 	int rc;
 
 	*b = (struct k3_budget){ .threads = o->threads ? o->threads : k3_processors() };
@@ -215,7 +210,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 		o->block_rows = b->weights.block_rows = 0;
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
-	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth) * STACK;
+	/* and the pager */
+	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth + 1) * STACK;
 	if (p->coded)
 		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);
@@ -223,13 +219,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->ring = k3_reader_memory(&buffers);
 	b->logits = min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
-	p->activations = least_sweep(c, o, b->threads) + drafts;
-	state = state_bytes(ix, o);
-	if (!o->passing && !o->temporary)
-		state.layer = state.all;
-	p->floor = b->fixed + p->activations + o->sequences * state.layer;
-	p->paged = o->passing || p->memory < b->fixed + p->activations + o->sequences * state.all;
-	p->states = o->sequences * (p->paged ? state.layer : state.all);
+	round_bytes(ix, o, b->threads, p->memory > b->fixed ? p->memory - b->fixed : 0, p);
+	p->floor += b->fixed;
 	if (p->memory < p->floor)
 		rc = k3_fail(err, K3_ENOMEM, "%" PRIu64 " bytes of memory are too few: it takes at "
 			     "least %" PRIu64, p->memory, p->floor);
@@ -237,7 +228,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 		return rc;
 	spend(c, p, blocks);
 	cost(c, p, o->disk.rate);
-	b->fixed += drafts;
+	b->fixed += o->sequences * k3_draft_bytes(c, o->drafted);
 	b->weights.memory = p->memory - b->fixed;
 	b->weights.trunk_bytes = p->trunk_bytes;
 	return 0;

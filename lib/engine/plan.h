@@ -22,18 +22,4 @@ K3_NODISCARD int k3_budget_make(const struct k3_index *ix, const struct k3_engin
 				struct k3_budget *out, struct k3_trunk **trunk,
 				struct k3_err *err);
 
-/* What a row of logits takes while it is made. */
-uint64_t k3_logits_bytes(const struct k3_config *c);
-
-/* A sweep as far as its memory goes. */
-struct k3_sweep_size {
-	uint64_t tokens, tile, lines;
-	uint64_t positions;		/* of the longest sequence */
-	uint64_t width;			/* floats of a token's residual stream */
-	bool streams;			/* tokens came as residual streams, which exist twice */
-};
-/* With one row of logits. */
-uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads,
-			const struct k3_sweep_size *s);
-
 #endif

@@ -3,6 +3,7 @@
 #ifndef K3_ENGINE_SWEEP_H
 #define K3_ENGINE_SWEEP_H
 
+#include "engine/pager.h"
 #include "engine/plan.h"
 #include "engine/weights.h"
 #include "model/layer.h"
@@ -14,6 +15,7 @@ struct k3_engine {
 	const struct k3_config *config;
 	struct k3_team *team;
 	struct k3_weights *weights;
+	struct k3_pager *pager;		/* NULL until a state has a file */
 	struct k3_budget budget;
 	uint64_t tile;			/* tokens; 0: by memory */
 	const char *temporary;		/* directory for states, or NULL */

@@ -82,23 +82,27 @@ static bool enter(struct k3_walk *w)
 	if (w->section == r->until)
 		return false;
 	k3_order_init(r->config, w->section, r->block_rows, &w->order);
-	w->tile = w->use = w->expert = 0;
+	w->tile = w->tail = w->use = w->expert = 0;
 	w->fresh = false;
 	return true;
 }
 
+/* What stands before the experts passes for each tile, but for the vectors; so does what stands behind them. */
 enum k3_walked k3_walk_next(struct k3_walk *w, struct k3_step *step)
 {
 	const struct k3_route *r = w->route;
 
 	for (;;) {
+		uint32_t tiles;
+
 		if (w->fresh && !enter(w))
 			return K3_WALK_END;
+		tiles = r->tiles[w->section - r->from];
 		if (w->use < w->order.experts_at) {
 			use_step(w, step);
 			return K3_WALK_STEP;
 		}
-		if (w->tile + 1 < r->tiles[w->section - r->from]) {
+		if (w->tile + 1 < tiles) {
 			w->tile++;
 			w->use = w->order.vectors;
 			continue;
@@ -114,6 +118,10 @@ enum k3_walked k3_walk_next(struct k3_walk *w, struct k3_step *step)
 		if (w->use < w->order.uses) {
 			use_step(w, step);
 			return K3_WALK_STEP;
+		}
+		if (w->order.experts_at < w->order.uses && ++w->tail < tiles) {
+			w->use = w->order.experts_at;
+			continue;
 		}
 		w->section++;
 		w->fresh = true;

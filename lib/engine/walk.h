@@ -16,11 +16,11 @@ struct k3_route {
 	const struct k3_config *config;
 	uint64_t block_rows;		/* 0: as data/order.h cuts */
 	uint32_t from, until;
-	const uint32_t *tiles;		/* of each section: how often its dense part passes; 0: not at all */
+	const uint32_t *tiles;		/* of each section: how often all but its experts passes; 0: not at all */
 	/* The experts of one layer, as far as they are known. */
 	uint32_t experts_layer;		/* UINT32_MAX: of none */
 	uint32_t experts;
-	uint32_t *expert;		/* ascending */
+	uint32_t *expert;		/* ascending; again for each group of its tokens */
 };
 
 /* Blocks of an expert's matrix: its scales are held until the last one is used, and queues are finite. */
@@ -43,7 +43,7 @@ struct k3_step {
 	uint32_t section;
 	const struct k3_use *use;	/* NULL for a matrix of an expert .. */
 	enum k3_role role;
-	uint32_t expert, number;	/* .. which is this one, number `number` of those of the layer */
+	uint32_t expert, number;	/* .. which is this one, number `number` of the layer's list */
 	struct k3_expert_cut cut;	/* of the expert's matrix */
 	uint64_t first, entries;	/* its entries; an expert's first one are the scales */
 };
@@ -51,7 +51,7 @@ struct k3_step {
 struct k3_walk {
 	const struct k3_route *route;
 	struct k3_order order;
-	uint32_t section, tile, use, expert;
+	uint32_t section, tile, tail, use, expert;
 	unsigned matrix;		/* of the expert: w1, w3, w2 */
 	uint64_t entry;
 	bool fresh;			/* the order is not yet that of the section */

@@ -49,7 +49,8 @@ struct k3_weights {
 	struct k3_route route;
 	unsigned workers;
 	struct hand *hand;
-	struct check *check;		/* by an expert's number among those of its layer */
+	struct check *check;		/* by the number of an expert's passing in its layer */
+	uint32_t room;			/* for so many of them */
 	unsigned char *row;		/* what a row of the embedding is read into */
 	uint64_t row_size;
 	_Atomic uint64_t trunk_read, trunk_kept, expert_read, expert_kept;
@@ -290,29 +291,58 @@ static int feed_block(struct k3_feed *f, unsigned rank, const struct k3_matrix *
 	return m->mxfp4 ? expert_block(s, h, i, b, err) : use_block(s, h, i, b, err);
 }
 
-static void feed_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first)
+/* Room for so many passings of experts in a layer. */
+static int make_room(struct k3_weights *s, uint64_t n, struct k3_err *err)
+{
+	struct check *check;
+	uint32_t *expert;
+
+	if (n <= s->room)
+		return 0;
+	if (n > UINT32_MAX)
+		return k3_fail_nomem(err);
+	check = k3_reallocarray(s->check, n, sizeof *check);
+	if (check)
+		s->check = check;
+	expert = k3_reallocarray(s->route.expert, n, sizeof *expert);
+	if (expert)
+		s->route.expert = expert;
+	if (!check || !expert)
+		return k3_fail_nomem(err);
+	s->room = (uint32_t)n;
+	return 0;
+}
+
+/* An expert passes once for each group of its tokens, and is checked each time. */
+static int feed_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first, uint64_t group,
+			struct k3_err *err)
 {
 	struct k3_weights *s = self(f);
 	struct k3_route *r = &s->route;
+	uint32_t all = s->config->experts;
 	uint64_t blocks = 2 * k3_expert_cut(s->config, K3_W1, r->block_rows).blocks +
 			  k3_expert_cut(s->config, K3_W2, r->block_rows).blocks;
+	int rc;
 
 	k3_reader_lock(s->reader);
 	r->experts = 0;
-	for (uint32_t e = 0; e < s->config->experts; e++) {
-		struct check *c = &s->check[r->experts];
+	rc = make_room(s, all + first[all] / group, err);
+	for (uint32_t e = 0; !rc && e < all; e++)
+		for (uint64_t from = first[e]; from < first[e + 1]; from += group) {
+			struct check *c = &s->check[r->experts];
 
-		if (first[e] == first[e + 1])
-			continue;
-		c->total = 0;
-		c->blocks = blocks;
-		c->known = k3_index_sum(s->ix, layer, e, &c->want);
-		r->expert[r->experts++] = e;
+			c->total = 0;
+			c->blocks = blocks;
+			c->known = k3_index_sum(s->ix, layer, e, &c->want);
+			r->expert[r->experts++] = e;
+		}
+	if (!rc) {
+		k3_expert_cache_visit(s->cache, layer, first);
+		r->experts_layer = layer;
+		k3_reader_known(s->reader);
 	}
-	k3_expert_cache_visit(s->cache, layer, r->expert, r->experts, first);
-	r->experts_layer = layer;
-	k3_reader_known(s->reader);
 	k3_reader_unlock(s->reader);
+	return rc;
 }
 
 /* ---- vectors and rows ---- */
@@ -461,10 +491,10 @@ int k3_weights_new(const struct k3_index *ix, struct k3_trunk *trunk,
 				      .block_rows = o->block_rows };
 	rc = make_parts(s, trunk, o, err);
 	s->hand = k3_calloc(o->workers, sizeof *s->hand);
-	s->check = k3_calloc(s->config->experts, sizeof *s->check);
-	s->route.expert = k3_calloc(s->config->experts, sizeof *s->route.expert);
-	if (!rc && (!s->hand || !s->check || !s->route.expert))
+	if (!rc && !s->hand)
 		rc = k3_fail_nomem(err);
+	if (!rc)
+		rc = make_room(s, s->config->experts, err);
 	if (rc)
 		k3_weights_free(s);
 	else
@@ -520,7 +550,7 @@ void k3_weights_end(struct k3_weights *s)
 	k3_pins_clean(s->pins);
 	for (uint32_t i = 0; s->route.experts_layer != UINT32_MAX && i < s->route.experts; i++)
 		if (s->check[i].blocks)
-			k3_expert_cache_forget(s->cache, i);
+			k3_expert_cache_forget(s->cache, s->route.expert[i]);
 }
 
 void k3_weights_count(const struct k3_weights *s, struct k3_engine_counts *out)

@@ -49,9 +49,10 @@ struct k3_feed_ops {
 	void (*release)(struct k3_feed *f, unsigned rank);
 	/*
 	 * Tells, as soon as it is known, which experts of the layer will be asked for: those e
-	 * with first[e] < first[e + 1].  Called by one worker.
+	 * with first[e] < first[e + 1], once for each group of that many users.  Called by one worker.
 	 */
-	void (*experts)(struct k3_feed *f, uint32_t layer, const uint64_t *first);
+	int (*experts)(struct k3_feed *f, uint32_t layer, const uint64_t *first, uint64_t group,
+		       struct k3_err *err);
 	/* All of a small tensor as fp32: rows * cols values into out.  For worker 0. */
 	int (*vector)(struct k3_feed *f, enum k3_role role, uint32_t layer, float *out,
 		      struct k3_err *err);

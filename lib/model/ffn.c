@@ -108,8 +108,8 @@ static void choose_rows(struct k3_worker *w, const struct k3_pass *p, uint32_t l
 	}
 }
 
-/* For each expert the list of its users, by counting; and sums at zero.  The feed can begin. */
-static void gather(const struct k3_pass *p, uint32_t layer, uint64_t n)
+/* For each expert the list of its users, by counting.  The feed can begin. */
+static int gather(const struct k3_pass *p, uint32_t layer, uint64_t n, struct k3_err *err)
 {
 	const struct k3_config *c = p->config;
 	struct k3_routed *r = p->routed;
@@ -121,78 +121,100 @@ static void gather(const struct k3_pass *p, uint32_t layer, uint64_t n)
 	for (uint32_t e = 0; e < c->experts; e++)
 		r->first[e + 1] += r->first[e];
 	/* placing moves each beginning to its end, which is where the next one began */
-	for (uint64_t u = 0; u < users; u++) {
-		uint64_t at = r->first[r->expert[u]]++;
-
-		r->user[at] = u;
-		r->user_z[at] = r->z.at[u / c->chosen];
-	}
+	for (uint64_t u = 0; u < users; u++)
+		r->user[r->first[r->expert[u]]++] = u;
 	memmove(r->first + 1, r->first, c->experts * sizeof *r->first);
 	r->first[0] = 0;
-	p->feed->ops->experts(p->feed, layer, r->first);
-	for (uint64_t t = 0; t < n; t++)
-		memset(r->acc.at[t], 0, r->acc.width * sizeof(float));
+	for (uint64_t at = 0; at < users; at++) {
+		uint64_t token = r->user[at] / c->chosen;
+		uint64_t place = (at - r->first[r->expert[r->user[at]]]) % r->group;
+		uint64_t row = r->by_place ? place : token;
+
+		r->user_latent[at] = r->latent[row];
+		r->user_sum[at] = r->sum[row];
+	}
+	return p->feed->ops->experts(p->feed, layer, r->first, r->group, err);
+}
+
+/* Worker 0 alone, while the others go on. */
+static void tell_experts(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint64_t n)
+{
+	struct k3_err err;
+	int rc = gather(p, layer, n, &err);
+
+	if (rc)
+		k3_worker_fail(w, rc, &err);
 }
 
 void k3_route_tile(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
 		   const struct k3_token *token, uint64_t first, uint64_t n, bool last)
 {
 	const struct k3_tile *t = p->tile;
-	const struct k3_routed *r = p->routed;
 
 	k3_product(w, p, K3_ROUTER, layer, 0, t->x.at, n, t->router.at);
 	if (!k3_barrier(w))
 		return;
 	choose_rows(w, p, layer, token, first, n);
-	k3_product(w, p, K3_LATENT_DOWN, layer, 0, t->x.at, n, r->z.at + first);
+	k3_product(w, p, K3_LATENT_DOWN, layer, 0, t->x.at, n, t->latent);
 	k3_product(w, p, K3_SHARED_GATE, layer, 0, t->x.at, n, t->gate.at);
 	k3_product(w, p, K3_SHARED_UP, layer, 0, t->x.at, n, t->up.at);
 	if (!k3_barrier(w))
 		return;
 	if (last && w->rank == 0)
-		gather(p, layer, first + n);
+		tell_experts(w, p, layer, first + n);
 	situ_rows(w, p, t->gate.at, t->up.at, n,
 		  (uint64_t)p->config->shared * p->config->expert_width);
 	if (!k3_barrier(w))
 		return;
-	k3_product(w, p, K3_SHARED_DOWN, layer, 0, t->gate.at, n, r->shared.at + first);
+	k3_product(w, p, K3_SHARED_DOWN, layer, 0, t->gate.at, n, t->shared);
 }
 
-/* acc += weight * y, one fused step an element (N9) */
+/* sum += weight * y, one fused step an element (N9) */
 static void add_weighted(const struct k3_combine *self, uint64_t v, uint64_t row, uint64_t rows,
 			 const float *y)
 {
 	const struct k3_routed *r = self->pass->routed;
-	uint64_t u = r->user[self->offset + v];
+	uint64_t at = self->offset + v;
 
-	self->pass->math->axpy(r->weight[u], y, rows,
-			       r->acc.at[u / self->pass->config->chosen] + row);
+	self->pass->math->axpy(r->weight[r->user[at]], y, rows, r->user_sum[at] + row);
 }
 
 /* routed + shared, in place of shared */
 static void add_shared(const struct k3_combine *self, uint64_t v, uint64_t row, uint64_t rows,
 		       const float *y)
 {
-	float *s = self->pass->routed->shared.at[v] + row;
+	float *s = self->pass->tile->shared[v] + row;
 
 	for (uint64_t i = 0; i < rows; i++)
 		s[i] = y[i] + s[i];
 }
 
+/* Of the users first .. first + n - 1 those of a token that has had no expert yet. */
+static void begin_sums(struct k3_worker *w, const struct k3_pass *p, uint64_t first, uint64_t n)
+{
+	const struct k3_routed *r = p->routed;
+	uint32_t loop = k3_loop(w);
+	uint64_t i;
+
+	while (k3_loop_next(w, loop, n, &i))
+		if (r->user[first + i] % p->config->chosen == 0)
+			memset(r->user_sum[first + i], 0, p->config->latent * sizeof(float));
+}
+
 /*
- * One expert.  The next one may write its half of h1 and h3 while a slower
+ * An expert for some of its users.  The next one may write its half of h1 and h3 while a slower
  * worker still reads this one's; the barrier in between keeps the one after it away.
  */
 static bool expert(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint32_t e,
-		   uint64_t half)
+		   uint64_t first, uint64_t n, uint64_t half)
 {
 	struct k3_routed *r = p->routed;
-	uint64_t first = r->first[e], n = r->first[e + 1] - first;
 	struct k3_combine sum = { add_weighted, p, first };
-	float **h1 = r->h1.at + half * (r->h1.n / 2), **h3 = r->h3.at + half * (r->h3.n / 2);
+	float **h1 = r->h1.at + half * r->group, **h3 = r->h3.at + half * r->group;
 
-	k3_product(w, p, K3_W1, layer, e, r->user_z + first, n, h1);
-	k3_product(w, p, K3_W3, layer, e, r->user_z + first, n, h3);
+	begin_sums(w, p, first, n);
+	k3_product(w, p, K3_W1, layer, e, r->user_latent + first, n, h1);
+	k3_product(w, p, K3_W3, layer, e, r->user_latent + first, n, h3);
 	if (!k3_barrier(w))
 		return false;
 	situ_rows(w, p, h1, h3, n, p->config->expert_width);
@@ -202,27 +224,38 @@ static bool expert(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
 	return true;
 }
 
-void k3_experts(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint64_t n)
+void k3_experts(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
+		const struct k3_users *users)
 {
-	struct k3_routed *r = p->routed;
-	struct k3_combine out = { add_shared, p, 0 };
-	uint64_t half = 0, t;
-	uint32_t loop;
+	const struct k3_routed *r = p->routed;
+	uint64_t half = 0;
 
 	for (uint32_t e = 0; e < p->config->experts; e++) {
-		if (r->first[e + 1] == r->first[e])
-			continue;
-		if (!expert(w, p, layer, e, half))
-			return;
-		half = !half;
+		uint64_t end = r->first[e + 1];
+
+		for (uint64_t at = r->first[e], n; at < end; at += n, half = !half) {
+			n = end - at < r->group ? end - at : r->group;
+			if (users && !users->bring(w, users->ctx, at, n))
+				return;
+			if (!expert(w, p, layer, e, at, n, half))
+				return;
+			if (users && !users->take(w, users->ctx, at, n))
+				return;
+		}
 	}
-	if (!k3_barrier(w))
-		return;
-	loop = k3_loop(w);
+}
+
+void k3_latent_out(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint64_t n)
+{
+	struct k3_combine out = { add_shared, p, 0 };
+	float **sum = p->tile->sum;
+	uint32_t loop = k3_loop(w);
+	uint64_t t;
+
 	while (k3_loop_next(w, loop, n, &t))
-		k3_rms(p->math, r->acc.at[t], p->vectors->latent_norm, r->acc.width,
-		       p->config->eps, r->acc.at[t]);
+		k3_rms(p->math, sum[t], p->vectors->latent_norm, p->config->latent, p->config->eps,
+		       sum[t]);
 	if (!k3_barrier(w))
 		return;
-	k3_product_into(w, p, K3_LATENT_UP, layer, 0, r->acc.at, n, &out);
+	k3_product_into(w, p, K3_LATENT_UP, layer, 0, sum, n, &out);
 }

@@ -185,25 +185,6 @@ static void tile_parts(const struct k3_config *c, struct k3_tile *t, struct part
 	memcpy(part, all, sizeof all);
 }
 
-enum { ROUTED_PARTS = 5 };
-
-/* of h1 and h3 two rows for each of n tokens */
-static void routed_parts(const struct k3_config *c, struct k3_routed *r,
-			 struct part part[ROUTED_PARTS])
-{
-	const struct part all[ROUTED_PARTS] = {
-		{ &r->z, c->latent }, { &r->acc, c->latent }, { &r->shared, c->hidden },
-		{ &r->h1, c->expert_width }, { &r->h3, c->expert_width },
-	};
-
-	memcpy(part, all, sizeof all);
-}
-
-static uint64_t routed_rows(const struct k3_routed *r, const struct part *part, uint64_t n)
-{
-	return part->rows == &r->h1 || part->rows == &r->h3 ? 2 * n : n;
-}
-
 uint64_t k3_tile_bytes(const struct k3_config *c, uint64_t n)
 {
 	struct part part[TILE_PARTS];
@@ -216,17 +197,13 @@ uint64_t k3_tile_bytes(const struct k3_config *c, uint64_t n)
 	return sum;
 }
 
-uint64_t k3_routed_bytes(const struct k3_config *c, uint64_t n)
+uint64_t k3_routed_bytes(const struct k3_config *c, uint64_t n, uint64_t group)
 {
-	struct part part[ROUTED_PARTS];
-	uint64_t users = n * c->chosen, sum = 0;
 	struct k3_routed r;
+	uint64_t user = sizeof *r.expert + sizeof *r.weight + sizeof *r.user +
+			sizeof *r.user_latent + sizeof *r.user_sum;
 
-	routed_parts(c, &r, part);
-	for (int i = 0; i < ROUTED_PARTS; i++)
-		sum += k3_rows_bytes(routed_rows(&r, &part[i], n), part[i].width);
-	return sum + users * (sizeof *r.expert + sizeof *r.weight + sizeof *r.user +
-			      sizeof *r.user_z) +
+	return 2 * k3_rows_bytes(2 * group, c->expert_width) + n * c->chosen * user +
 	       ((uint64_t)c->experts + 1) * sizeof *r.first;
 }
 
@@ -254,25 +231,25 @@ void k3_tile_free(struct k3_tile *t)
 		k3_rows_free(all[i]);
 }
 
-int k3_routed_new(const struct k3_config *c, uint64_t n, struct k3_routed *r, struct k3_err *err)
+int k3_routed_new(const struct k3_config *c, uint64_t n, uint64_t group, struct k3_routed *r,
+		  struct k3_err *err)
 {
-	struct part part[ROUTED_PARTS];
 	uint64_t users = n * c->chosen;
-	int rc = 0;
+	int rc;
 
-	*r = (struct k3_routed){ 0 };
-	routed_parts(c, r, part);
-	for (int i = 0; !rc && i < ROUTED_PARTS; i++)
-		rc = k3_rows_new(part[i].rows, routed_rows(r, &part[i], n), part[i].width, err);
-	if (!rc) {
-		r->expert = k3_calloc(users, sizeof *r->expert);
-		r->weight = k3_calloc(users, sizeof *r->weight);
-		r->first = k3_calloc((uint64_t)c->experts + 1, sizeof *r->first);
-		r->user = k3_calloc(users, sizeof *r->user);
-		r->user_z = k3_calloc(users, sizeof *r->user_z);
-		if (!r->expert || !r->weight || !r->first || !r->user || !r->user_z)
-			rc = k3_fail_nomem(err);
-	}
+	*r = (struct k3_routed){ .group = group };
+	rc = k3_rows_new(&r->h1, 2 * group, c->expert_width, err);
+	if (!rc)
+		rc = k3_rows_new(&r->h3, 2 * group, c->expert_width, err);
+	r->expert = k3_calloc(users, sizeof *r->expert);
+	r->weight = k3_calloc(users, sizeof *r->weight);
+	r->first = k3_calloc((uint64_t)c->experts + 1, sizeof *r->first);
+	r->user = k3_calloc(users, sizeof *r->user);
+	r->user_latent = k3_calloc(users, sizeof *r->user_latent);
+	r->user_sum = k3_calloc(users, sizeof *r->user_sum);
+	if (!rc && (!r->expert || !r->weight || !r->first || !r->user || !r->user_latent ||
+		    !r->user_sum))
+		rc = k3_fail_nomem(err);
 	if (rc)
 		k3_routed_free(r);
 	return rc;
@@ -280,14 +257,13 @@ int k3_routed_new(const struct k3_config *c, uint64_t n, struct k3_routed *r, st
 
 void k3_routed_free(struct k3_routed *r)
 {
-	struct k3_rows *all[] = { &r->z, &r->acc, &r->shared, &r->h1, &r->h3 };
-
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		k3_rows_free(all[i]);
+	k3_rows_free(&r->h1);
+	k3_rows_free(&r->h3);
 	free(r->expert);
 	free(r->weight);
 	free(r->first);
 	free(r->user);
-	free(r->user_z);
+	free(r->user_latent);
+	free(r->user_sum);
 	*r = (struct k3_routed){ 0 };
 }

@@ -59,19 +59,27 @@ struct k3_tile {
 	struct k3_rows latent_q;	/* mla_heads * kv_rank: absorbed queries, then contexts */
 	struct k3_rows gate, up;	/* the wider of dense and shared MLP */
 	struct k3_rows router;		/* experts */
+	/* The tile's rows of what outlives it, set by whoever keeps them. */
+	float **latent;			/* latent: what experts take in */
+	float **sum;			/* latent: what they give, weighted and added up */
+	float **shared;			/* hidden: what the shared expert gives; then all together */
 };
 
-/* What the tokens of a whole sweep carry from the dense part to the experts. */
+/*
+ * What connects the tokens of a sweep with the experts of a layer.  A user is a token of an expert,
+ * named by token * chosen + slot; an expert takes up to `group` of them at a time.
+ */
 struct k3_routed {
-	struct k3_rows z;		/* latent */
-	struct k3_rows acc;		/* latent */
-	struct k3_rows shared;		/* hidden */
-	struct k3_rows h1, h3;		/* expert_width; two halves, for experts in turn */
+	struct k3_rows h1, h3;		/* expert_width; two halves of group rows, used in turn */
+	uint64_t group;
 	uint32_t *expert;		/* chosen a token, ascending */
 	float *weight;			/* chosen a token */
 	uint64_t *first;		/* experts + 1: where each expert's users begin in .. */
-	uint64_t *user;			/* .. this list of token * chosen + slot */
-	float **user_z;			/* the latent row of each user */
+	uint64_t *user;			/* .. this list */
+	/* Rows of `latent` values, by token; or, if by_place, by a user's place in its group. */
+	float **latent, **sum;
+	bool by_place;
+	float **user_latent, **user_sum;	/* those of each user */
 };
 
 /* A token's name in messages. */

@@ -89,6 +89,12 @@ int k3_pwrite_full(int fd, const void *p, size_t n, uint64_t offset,
 	return 0;
 }
 
+int k3_unnamed_file(const char *directory, int *fd, struct k3_err *err)
+{
+	*fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	return *fd < 0 ? k3_fail_errno(err, "%s: no temporary file", directory) : 0;
+}
+
 int k3_slurp_fd(int fd, const char *name, size_t max, struct k3_buf *out,
 		struct k3_err *err)
 {

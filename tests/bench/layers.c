@@ -149,6 +149,7 @@ struct bench {
 	struct k3_routed routed;
 	struct k3_pass pass;
 	struct k3_team *team;
+	struct k3_rows latent, sum, shared;
 	struct k3_rows stream;		/* two sources a token */
 	struct k3_token *token;
 	struct k3_segment segment;
@@ -197,12 +198,15 @@ static void layer(struct k3_worker *w, void *arg)
 		k3_route_tile(w, p, b->layer, b->token, 0, b->n, true);
 		if (!k3_barrier(w))
 			return;
-		k3_experts(w, p, b->layer, b->n);
+		k3_experts(w, p, b->layer, NULL);
+		if (!k3_barrier(w))
+			return;
+		k3_latent_out(w, p, b->layer, b->n);
 	}
 	if (!k3_barrier(w))
 		return;
 	k3_add_to_stream(w, p, b->layer, b->token, row, 1, false,
-			 k3_config_is_moe(&config, b->layer) ? b->routed.shared.at : b->tile.y.at, b->n);
+			 k3_config_is_moe(&config, b->layer) ? b->shared.at : b->tile.y.at, b->n);
 }
 
 static void head(struct k3_worker *w, void *arg)
@@ -303,7 +307,13 @@ static void set_up(struct bench *b, unsigned threads, uint64_t most, uint64_t po
 	need(k3_team_new(threads, &b->team, &err), &err);
 	need(k3_vectors_new(&config, &b->vectors, &err), &err);
 	need(k3_tile_new(&config, most, &b->tile, &err), &err);
-	need(k3_routed_new(&config, most, &b->routed, &err), &err);
+	need(k3_routed_new(&config, most, most, &b->routed, &err), &err);
+	need(k3_rows_new(&b->latent, most, config.latent, &err), &err);
+	need(k3_rows_new(&b->sum, most, config.latent, &err), &err);
+	need(k3_rows_new(&b->shared, most, config.hidden, &err), &err);
+	b->tile.latent = b->routed.latent = b->latent.at;
+	b->tile.sum = b->routed.sum = b->sum.at;
+	b->tile.shared = b->shared.at;
 	need(k3_rows_new(&b->stream, most, 2 * (uint64_t)config.hidden, &err), &err);
 	need(k3_rows_new(&b->logits, 1, config.vocab, &err), &err);
 	b->feed.ops = &ops;

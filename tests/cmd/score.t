@@ -120,8 +120,10 @@ k3-step -b all --score <prompts >want
 right prompts want '300 prompts'
 k3-step -b all --score --mem 64M <prompts >got
 same want got 'in 64 MB'
+k3-step -b all --score --mem 28M <prompts >got
+same want got 'in 28 MB'
 fails 1 '[0-9]+ tokens at a time in 300 sequences' 'more than memory holds' \
-	sh -c 'k3-step -b all --score --mem 30M <prompts >out'
+	sh -c 'k3-step -b all --score --mem "$(k3-step -b all --plan | jq .floor)" <prompts >out'
 is "$(wc -c <out)" 0 'is refused before a line is written'
 
 # ---- ties: a head of zeros, one of two equal rows ----

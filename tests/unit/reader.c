@@ -121,7 +121,8 @@ static void test_walk(void)
 	static char whole[8192];
 	static const char *const part[] = { KDA_VECTORS("0") KDA_DENSE("0") KDA_DENSE("0") KDA_DENSE("0"),
 		MLA_VECTORS("1") MLA_MOE("1") MLA_MOE("1") EXPERT("1", "1") EXPERT("1", "4")
-		EXPERT("1", "9") "1 block_sparse_moe.routed_expert_up_proj.weight\n",
+		EXPERT("1", "9") "1 block_sparse_moe.routed_expert_up_proj.weight\n"
+		"1 block_sparse_moe.routed_expert_up_proj.weight\n",
 		MLA_VECTORS("4") MLA_MOE("4") EXPERT("4", "1") EXPERT("4", "4") EXPERT("4", "9")
 		"4 block_sparse_moe.routed_expert_up_proj.weight\n" OUTPUT HEAD HEAD };
 

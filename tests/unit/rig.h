@@ -34,6 +34,7 @@ struct rig {
 	struct k3_layer_vectors vectors;
 	struct k3_tile tile;
 	struct k3_routed routed;
+	struct k3_rows latent, sum, shared;
 	struct k3_team *team;
 	float **scratch;
 	struct k3_pass pass;
@@ -102,11 +103,15 @@ static void rig_release(struct k3_feed *f, unsigned rank)
 	(void)rank;
 }
 
-static void rig_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first)
+static int rig_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first, uint64_t group,
+		       struct k3_err *err)
 {
 	(void)f;
 	(void)layer;
 	(void)first;
+	(void)group;
+	(void)err;
+	return 0;
 }
 
 /* The value number i of a tensor of the trunk. */
@@ -238,7 +243,13 @@ static struct rig *rig_new(const struct k3_config *config, enum k3_kind kind, ui
 	}
 	need(k3_vectors_new(&r->config, &r->vectors, &r->err), &r->err);
 	need(k3_tile_new(&r->config, tokens, &r->tile, &r->err), &r->err);
-	need(k3_routed_new(&r->config, tokens, &r->routed, &r->err), &r->err);
+	need(k3_routed_new(&r->config, tokens, tokens, &r->routed, &r->err), &r->err);
+	need(k3_rows_new(&r->latent, tokens, config->latent, &r->err), &r->err);
+	need(k3_rows_new(&r->sum, tokens, config->latent, &r->err), &r->err);
+	need(k3_rows_new(&r->shared, tokens, config->hidden, &r->err), &r->err);
+	r->tile.latent = r->routed.latent = r->latent.at;
+	r->tile.sum = r->routed.sum = r->sum.at;
+	r->tile.shared = r->shared.at;
 	need(k3_team_new(threads, &r->team, &r->err), &r->err);
 	r->scratch = k3_calloc(threads, sizeof *r->scratch);
 	for (unsigned i = 0; i < threads; i++)
@@ -272,6 +283,9 @@ static void rig_free(struct rig *r)
 	k3_vectors_free(&r->vectors);
 	k3_tile_free(&r->tile);
 	k3_routed_free(&r->routed);
+	k3_rows_free(&r->latent);
+	k3_rows_free(&r->sum);
+	k3_rows_free(&r->shared);
 	k3_team_free(r->team);
 	free(r);
 }

@@ -39,23 +39,41 @@ static struct k3_state *state_of(uint32_t first, uint32_t last)
 	return s;
 }
 
+/* Tokens of a line on their way through the head. */
+struct wanted {
+	struct k3_sweep *s;
+	uint32_t line;
+	uint64_t first;
+	uint32_t sequence;		/* for messages; and of token 0 .. */
+	uint64_t position;
+	float *out;
+};
+
+static int give(void *ctx, uint64_t i, struct k3_stream *out, struct k3_err *e)
+{
+	const struct wanted *w = ctx;
+
+	out->sequence = w->sequence;
+	out->position = w->position + w->first + i;
+	return k3_sweep_stream(w->s, w->line, w->first + i, out, e);
+}
+
 static int take(void *ctx, uint64_t i, const float *logits, struct k3_err *e)
 {
+	const struct wanted *w = ctx;
+
 	(void)e;
-	memcpy((float *)ctx + i * vocab, logits, vocab * sizeof *logits);
+	memcpy(w->out + i * vocab, logits, vocab * sizeof *logits);
 	return 0;
 }
 
 /* The logits of the n tokens of a line behind its last layer. */
-static void logits_of(struct k3_engine *e, const struct k3_sweep *s, uint32_t line, float *out)
+static void logits_of(struct k3_engine *e, struct k3_sweep *s, uint32_t line, float *out)
 {
-	uint64_t n = k3_sweep_tokens(s, line);
-	struct k3_stream *stream = calloc(n + 1, sizeof *stream);
+	struct wanted w = { .s = s, .line = line, .out = out };
+	struct k3_head_io io = { give, take, &w };
 
-	for (uint64_t t = 0; t < n; t++)
-		stream[t].values = k3_sweep_stream(s, line, t, &stream[t].sources);
-	need(k3_engine_logits(e, stream, n, take, out, &err), &err);
-	free(stream);
+	need(k3_engine_logits(e, k3_sweep_tokens(s, line), &io, &err), &err);
 }
 
 /* A state takes n more ids through all layers; their logits go to out. */
@@ -176,16 +194,20 @@ static bool cut_layers(struct k3_engine *e, uint32_t cut)
 	uint64_t hidden_size = model.config.hidden;
 	struct k3_watch nothing = { 0 };
 	struct k3_sweep *s;
+	struct k3_stream stream;
 	uint32_t sources;
 	bool same;
 
 	need(k3_sweep_new(e, 0, cut, &line, 1, &s, &err), &err);
 	need(k3_sweep_run(s, cut, &nothing, &err), &err);
-	k3_sweep_stream(s, 0, 0, &sources);
+	need(k3_sweep_stream(s, 0, 0, &stream, &err), &err);
+	sources = stream.sources;
 	hidden = calloc((size_t)TOKENS * sources * hidden_size, sizeof *hidden);
-	for (uint64_t t = 0; t < TOKENS; t++)
-		memcpy(hidden + t * sources * hidden_size, k3_sweep_stream(s, 0, t, &sources),
+	for (uint64_t t = 0; t < TOKENS; t++) {
+		need(k3_sweep_stream(s, 0, t, &stream, &err), &err);
+		memcpy(hidden + t * sources * hidden_size, stream.values,
 		       sources * hidden_size * sizeof *hidden);
+	}
 	k3_sweep_free(s);
 	rest = (struct k3_line){ .state = state_of(cut, LAYERS), .n = TOKENS, .hidden = hidden,
 				 .sources = sources };
@@ -306,11 +328,11 @@ static void infinite_logit(void)
 	struct k3_engine *e = engine_of(2, 0, 0);
 	struct k3_state *s = state_of(0, LAYERS);
 	struct k3_line line = { .state = s, .n = 2, .ids = prompt };
-	struct k3_stream stream = { .sequence = 3, .position = 9 };
 	struct k3_watch nothing = { 0 };
 	unsigned char old[4], bad[4] = { 0x80, 0x7f, 0x80, 0xff };
 	float out[64];
-	struct k3_sweep *sweep;
+	struct wanted w = { .first = 1, .sequence = 3, .position = 8, .out = out };
+	struct k3_head_io io = { give, take, &w };
 	struct k3_tensor t;
 	off_t at;
 	int fd, rc;
@@ -319,15 +341,14 @@ static void infinite_logit(void)
 	at = (off_t)(t.offset + t.bytes) - 4;
 	fd = open(k3_index_shard_path(model.ix, t.shard), O_RDWR);
 	ok(pread(fd, old, 4, at) == 4 && pwrite(fd, bad, 4, at) == 4, "the head can be changed");
-	need(k3_sweep_new(e, 0, LAYERS, &line, 1, &sweep, &err), &err);
-	need(k3_sweep_run(sweep, LAYERS, &nothing, &err), &err);
-	stream.values = k3_sweep_stream(sweep, 0, 1, &stream.sources);
-	rc = k3_engine_logits(e, &stream, 1, take, out, &err);
+	need(k3_sweep_new(e, 0, LAYERS, &line, 1, &w.s, &err), &err);
+	need(k3_sweep_run(w.s, LAYERS, &nothing, &err), &err);
+	rc = k3_engine_logits(e, 1, &io, &err);
 	ok(rc == K3_EDATA && strstr(err.text, "sequence 3, position 9: the logit of id 49"),
 	   "N14: a logit that is not finite ends the run: %s", err.text);
 	ok(pwrite(fd, old, 4, at) == 4, "the head is as it was");
 	close(fd);
-	k3_sweep_free(sweep);
+	k3_sweep_free(w.s);
 	k3_state_close(s);
 	k3_engine_free(e);
 }

@@ -187,7 +187,9 @@ static void module(struct k3_worker *w, struct rig *rig, const struct k3_segment
 	k3_route_tile(w, &rig->pass, 0, rig->token, 0, n, true);
 	if (!k3_barrier(w))
 		return;
-	k3_experts(w, &rig->pass, 0, n);
+	k3_experts(w, &rig->pass, 0, NULL);
+	if (k3_barrier(w))
+		k3_latent_out(w, &rig->pass, 0, n);
 }
 
 static void dense_module(struct k3_worker *w, struct rig *rig, const struct k3_segment *s,
@@ -295,7 +297,7 @@ static double worst(void)
 	for (uint64_t t = 0; t < TOKENS; t++) {
 		expected(t, want);
 		for (int i = 0; i < HIDDEN; i++)
-			most = fmax(most, fabs(r->routed.shared.at[t][i] - want[i]));
+			most = fmax(most, fabs(r->shared.at[t][i] - want[i]));
 	}
 	return most;
 }
@@ -309,7 +311,7 @@ static void experts(void)
 	run();
 	ok(worst() < 3e-4, "T18 to T21: a layer with experts, against double: %.2g", worst());
 	for (uint64_t t = 0; t < TOKENS; t++) {
-		memcpy(plain[t], r->routed.shared.at[t], sizeof plain[t]);
+		memcpy(plain[t], r->shared.at[t], sizeof plain[t]);
 		different |= memcmp(r->routed.expert, r->routed.expert + t * CHOSEN,
 				    CHOSEN * sizeof(uint32_t));
 	}
@@ -320,14 +322,14 @@ static void experts(void)
 	run();
 	for (uint64_t t = 0; t < TOKENS; t++)
 		for (int i = 0; i < HIDDEN; i++)
-			close &= fabsf(plain[t][i] - r->routed.shared.at[t][i]) < 1e-3f;
+			close &= fabsf(plain[t][i] - r->shared.at[t][i]) < 1e-3f;
 	ok(close, "T19: experts 1024 times as large change nearly nothing");
 	/* and 2^20 times as small: there the norm's eps tells where it stands */
 	for (uint64_t i = 0; i < EXPERTS * r->bytes[K3_W2_SCALE]; i++)
 		r->data[K3_W2_SCALE][i] -= 20;
 	run();
 	for (uint64_t t = 0; t < TOKENS; t++)
-		unscaled &= fabsf(plain[t][0] - r->routed.shared.at[t][0]) > 1e-6f;
+		unscaled &= fabsf(plain[t][0] - r->shared.at[t][0]) > 1e-6f;
 	ok(worst() < 3e-4 && unscaled, "T19: one norm, on the weighted sum, before up_proj");
 }
 
@@ -343,7 +345,7 @@ static void shared_alone(void)
 			x[i] = r->tile.x.at[t][i];
 		mlp(K3_SHARED_GATE, x, SHARED * WIDTH, want);
 		for (int i = 0; i < HIDDEN; i++)
-			most = fmax(most, fabs(r->routed.shared.at[t][i] - want[i]));
+			most = fmax(most, fabs(r->shared.at[t][i] - want[i]));
 	}
 	ok(most < 1e-4, "T20: the shared expert alone: once, unweighted, on the full width");
 }
@@ -498,7 +500,7 @@ static void bits(void)
 			bench(&config, threads[k], rows[b]);
 			run();
 			for (uint64_t t = 0; t < TOKENS; t++)
-				all &= !memcmp(r->routed.shared.at[t], want[t], sizeof want[t]);
+				all &= !memcmp(r->shared.at[t], want[t], sizeof want[t]);
 			ok(all, "N9, T35: bit by bit with %u threads and blocks of %d rows",
 			   threads[k], (int)rows[b]);
 		}
@@ -509,7 +511,7 @@ static void bits(void)
 		r->pass.math = set;
 		run();
 		for (uint64_t t = 0; t < TOKENS; t++)
-			all &= !memcmp(r->routed.shared.at[t], want[t], sizeof want[t]);
+			all &= !memcmp(r->shared.at[t], want[t], sizeof want[t]);
 		ok(all, "N9, T35: bit by bit, %s", set->name);
 	}
 }

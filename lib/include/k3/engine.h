@@ -43,7 +43,7 @@ struct k3_engine_options {
 	const char *trunk;
 	uint64_t memory;	/* bytes that the process may have resident; 0: most of what is free */
 	struct k3_disk_use disk;
-	/* Where states without files get some if memory is too small for them; NULL: nowhere. */
+	/* Where states without files, and rows of sweeps, go if memory is too small for them; NULL: nowhere. */
 	const char *temporary;
 	/* What the engine is for: the smallest memory is reckoned for one token in each sequence. */
 	uint32_t first, last;	/* layers; last 0: all behind the first */
@@ -61,6 +61,7 @@ struct k3_plan {
 	uint64_t states;
 	bool paged;			/* only of one layer: the others are in files */
 	uint64_t activations;		/* of a sweep, and its logits */
+	bool spilled;			/* only of a tile: the others are in a file */
 	uint64_t ring;
 	uint64_t pinned;		/* of trunk and head */
 	uint64_t cached;		/* of experts */
@@ -154,6 +155,16 @@ enum k3_site {
 	K3_SITES
 };
 
+/* Some of the values of a line at a site. */
+struct k3_visit {
+	enum k3_site site;
+	uint32_t layer, line;
+	uint64_t n;		/* tokens of the line */
+	uint64_t first, count;	/* those that come now */
+	uint64_t width;		/* values of each */
+	float *const *row;
+};
+
 /* What happened in one layer. */
 struct k3_layer_report {
 	uint32_t layer;
@@ -181,9 +192,8 @@ struct k3_watch {
 	void *ctx;
 	int (*before)(void *ctx, uint32_t layer, struct k3_err *err);
 	int (*after)(void *ctx, const struct k3_layer_report *report, struct k3_err *err);
-	/* The values of one line (row[i]: token i of n) at a site; for every line of the round. */
-	int (*visit)(void *ctx, enum k3_site site, uint32_t layer, uint32_t line, uint64_t n,
-		     uint64_t width, float *const *row, struct k3_err *err);
+	/* Called for every line of the round, tokens ascending, in as many pieces as memory needs: one at least. */
+	int (*visit)(void *ctx, const struct k3_visit *visit, struct k3_err *err);
 };
 
 struct k3_sweep;
@@ -203,29 +213,39 @@ K3_API void k3_sweep_free(struct k3_sweep *s);
 K3_API K3_NODISCARD int k3_sweep_run(struct k3_sweep *s, uint32_t until,
 				     const struct k3_watch *watch, struct k3_err *err);
 
-/* The tokens of a line, and their residual streams behind the last layer that ran. */
+/* The tokens of a line. */
 K3_API uint64_t k3_sweep_tokens(const struct k3_sweep *s, uint32_t line);
-K3_API const float *k3_sweep_stream(const struct k3_sweep *s, uint32_t line, uint64_t token,
-				    uint32_t *sources);
 
-/* A residual stream whose logits are wanted. */
+/* A residual stream: sources * hidden values. */
 struct k3_stream {
-	const float *values;	/* sources * hidden */
+	const float *values;
 	uint32_t sources;	/* at least 1 */
 	uint32_t sequence;	/* for messages */
 	uint64_t position;
 };
 
 /*
- * The output mix, final norm and head for n streams.  sink gets the logits, vocab of
- * them, stream by stream in order; they are finite.  The head passes by once for
- * each group of streams whose logits fit into a fixed amount of memory.
+ * That of a token behind the last layer that ran, without its name.  Its values are valid until
+ * the next call.  Errors: those of a temporary file.
  */
-K3_API K3_NODISCARD int k3_engine_logits(struct k3_engine *e, const struct k3_stream *stream,
-					 uint64_t n,
-					 int (*sink)(void *ctx, uint64_t i, const float *logits,
-						     struct k3_err *err),
-					 void *ctx, struct k3_err *err);
+K3_API K3_NODISCARD int k3_sweep_stream(struct k3_sweep *s, uint32_t line, uint64_t token,
+					struct k3_stream *out, struct k3_err *err);
+
+/* Where streams whose logits are wanted come from, and where the logits go, one after the other. */
+struct k3_head_io {
+	/* Stream number i; its values are used before the next call. */
+	int (*stream)(void *ctx, uint64_t i, struct k3_stream *out, struct k3_err *err);
+	/* Its logits, vocab of them, finite. */
+	int (*logits)(void *ctx, uint64_t i, const float *logits, struct k3_err *err);
+	void *ctx;
+};
+
+/*
+ * The output mix, final norm and head for n streams.  The head passes by once for each group of streams whose logits
+ * fit into a fixed amount of memory: a group's streams are asked for, then its logits are given.
+ */
+K3_API K3_NODISCARD int k3_engine_logits(struct k3_engine *e, uint64_t n,
+					 const struct k3_head_io *io, struct k3_err *err);
 
 #ifdef __cplusplus
 }

@@ -33,6 +33,9 @@ K3_API K3_NODISCARD int k3_pwrite_full(int fd, const void *p, size_t n,
 				       uint64_t offset, const char *name,
 				       struct k3_err *err);
 
+/* A new file without a name in a directory, open for both; it is gone when it is closed. */
+K3_API K3_NODISCARD int k3_unnamed_file(const char *directory, int *fd, struct k3_err *err);
+
 /* Appends a whole file (or all of a stream) to out; more than max bytes is K3_EDATA. */
 K3_API K3_NODISCARD int k3_slurp(const char *path, size_t max, struct k3_buf *out,
 				 struct k3_err *err);

@@ -154,14 +154,21 @@ K3_API K3_NODISCARD int k3_state_slice(struct k3_state *s, uint32_t layer,
  */
 K3_API K3_NODISCARD int k3_state_store(struct k3_state *s, uint32_t layer, struct k3_err *err);
 
+/* Where the residual stream behind a layer comes from, id by id of the pass. */
+struct k3_residual {
+	/* The row of the pass's id i, sources * hidden values, valid until the next call. */
+	int (*row)(void *ctx, uint64_t i, const float **values, struct k3_err *err);
+	void *ctx;
+	uint32_t sources;
+};
+
 /*
  * The pass has taken this layer: the slice as it was stored becomes current,
- * together with the residual stream behind the layer, residual[i] being the row
- * of the pass's id i: sources * hidden values.
+ * together with the residual stream behind the layer, of which rows are asked for as far as
+ * they are to be kept, in ascending order.
  */
 K3_API K3_NODISCARD int k3_state_commit(struct k3_state *s, uint32_t layer,
-					float *const *residual, uint32_t sources,
-					struct k3_err *err);
+					const struct k3_residual *residual, struct k3_err *err);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.c - what a sweep takes, and which of the ways to do it fits. */
+#include "engine/fit.h"
+#include "engine/shelf.h"
+#include "model/layer.h"
+
+/* Bytes of a token in a sweep beside its vectors: its names, its row's place, its id; and of a line. */
+enum { TOKEN = 88, LINE = 256 };
+
+/*
+ * Users that an expert can take at a time: so many times as the average expert has, so that hardly any has to pass
+ * twice; if that is too much, so few.
+ */
+enum { POPULAR = 4, FEW = 16 };
+
+static uint64_t max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t k3_logits_bytes(const struct k3_config *c)
+{
+	return k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden);
+}
+
+/* With one row of logits. */
+static uint64_t sweep_bytes(const struct k3_config *c, unsigned threads, const struct k3_fit *s)
+{
+	uint64_t positions = max(s->positions, c->layers + 2), n = s->tokens;
+	uint64_t users = max(s->tile, s->group);
+	uint64_t sum = k3_shelf_bytes(n, s->sources, c->hidden, s->spilled, s->tile);
+
+	if (s->streams)
+		sum += k3_rows_bytes(n, s->sources * c->hidden);
+	sum += 2 * k3_shelf_bytes(n, 1, c->latent, s->spilled, users);
+	sum += k3_shelf_bytes(n, 1, c->hidden, s->spilled, s->tile);
+	sum += n * TOKEN + s->lines * LINE;
+	sum += k3_tile_bytes(c, s->tile) + k3_routed_bytes(c, n, s->group);
+	sum += threads * k3_scratch_size(c, positions) * sizeof(float);
+	return sum + k3_logits_bytes(c);
+}
+
+/*
+ * States stay in memory if there is room for all of them; else those that can be are
+ * paged, and like those that keep nothing they take the slices of one layer, for the
+ * sequences of one tile.  If that is all of them there may be room for those of two layers.
+ */
+static void states_bytes(struct k3_fit *s, uint64_t room)
+{
+	uint64_t slices = min(s->moving, s->tile) * s->slice;
+
+	s->paged = s->stay + s->may_go > room;
+	s->ahead = s->paged && s->tile >= s->tokens && s->stay + 2 * slices <= room;
+	if (s->paged || !s->may_go)
+		s->states = s->stay + (s->ahead ? 2 : 1) * slices;
+	else
+		s->states = s->stay + s->may_go;
+}
+
+static bool fits(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s)
+{
+	s->sweep = sweep_bytes(c, threads, s);
+	states_bytes(s, have > s->sweep ? have - s->sweep : 0);
+	return s->sweep + s->states <= have;
+}
+
+static void set_tile(struct k3_fit *s, uint64_t tile, uint64_t group)
+{
+	s->tile = tile;
+	s->group = min(max(tile, group), max(s->tokens, 1));
+}
+
+/* The largest tile that fits, and of as many tiles those of equal size.  False if no tile fits. */
+static bool fit_tile(const struct k3_config *c, unsigned threads, uint64_t have, uint64_t group,
+		     struct k3_fit *s)
+{
+	uint64_t all = max(s->tokens, 1), good = 0, bad = all, tiles;
+
+	while (bad - good > 1) {
+		uint64_t half = good + (bad - good) / 2;
+
+		set_tile(s, half, group);
+		if (fits(c, threads, have, s))
+			good = half;
+		else
+			bad = half;
+	}
+	tiles = (all + max(good, 1) - 1) / max(good, 1);
+	set_tile(s, (all + tiles - 1) / tiles, group);
+	return fits(c, threads, have, s);
+}
+
+bool k3_fit_memory(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s)
+{
+	uint64_t all = max(s->tokens, 1), asked = s->tile;
+	uint64_t popular = c->experts ? max(POPULAR * all * c->chosen / c->experts, FEW) : FEW;
+
+	s->spilled = false;
+	s->group = all;
+	s->tile = asked ? min(asked, all) : all;
+	if (fits(c, threads, have, s))
+		return true;
+	s->spilled = s->may_spill;
+	if (s->spilled && fits(c, threads, have, s))
+		return true;
+	if (asked)
+		return false;
+	return fit_tile(c, threads, have, popular, s) || fit_tile(c, threads, have, FEW, s);
+}
