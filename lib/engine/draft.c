@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* draft.c - the log of guesses. */
 #include "engine/draft.h"
-#include "engine/plan.h"
 #include "model/kda.h"
 
 #include <k3/buf.h>

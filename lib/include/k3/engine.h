@@ -113,8 +113,9 @@ struct k3_draft;
 enum { K3_DRAFT_MOST = 16 };
 
 /*
- * For one sequence, with up to `most` guesses; belongs to the caller, and the config, which is
- * the engine's, must outlive it.  Errors: K3_EARG for more than K3_DRAFT_MOST.
+ * For one sequence, with up to `most` guesses, of which the engine's options have to know; belongs
+ * to the caller, and the config, which is the engine's, must outlive it.  Errors: K3_EARG for
+ * none or more than K3_DRAFT_MOST.
  */
 K3_API K3_NODISCARD int k3_draft_new(const struct k3_config *c, uint64_t most,
 				     struct k3_draft **out, struct k3_err *err);
