@@ -24,6 +24,7 @@ int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
 		.first = o->first, .last = o->last, .sequences = step_sequences(o),
 		.passing = o->all && !o->states, .temporary = temporary_directory(),
 	};
+	out->reserved = o->score && !o->all ? step_score_kept(r) : 0;
 	return o->disk ? k3_disk_use_read(o->disk, &out->disk, err) : 0;
 }
 

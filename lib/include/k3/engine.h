@@ -42,6 +42,7 @@ struct k3_engine_options {
 	/* The trunk file; NULL: model.k3t in the model's directory if it is there, "": none. */
 	const char *trunk;
 	uint64_t memory;	/* bytes that the process may have resident; 0: most of what is free */
+	uint64_t reserved;	/* of these so many are not the engine's: the program has large things of its own */
 	struct k3_disk_use disk;
 	/* Where states without files, and rows of sweeps, go if memory is too small for them; NULL: nowhere. */
 	const char *temporary;
