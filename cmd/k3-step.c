@@ -89,39 +89,6 @@ static int run_round(struct step_run *r, struct k3_err *err)
 	return rc ? rc : step_report_done(&r->report, r->engine, tokens, err);
 }
 
-/* The records of the last ids, from the residual streams that the states keep. */
-static int run_again(struct step_run *r, struct k3_err *err)
-{
-	struct k3_stream *stream = k3_calloc(r->lines, sizeof *stream);
-	uint64_t *rows = k3_calloc(r->lines, sizeof *rows), n = 0;
-	float **values = k3_calloc(r->lines, sizeof *values);
-	bool hidden = r->o.last < r->config->layers;
-	uint32_t sources = k3_config_sources(r->config, r->o.last);
-	int rc = stream && rows && values ? 0 : k3_fail_nomem(err);
-
-	for (uint32_t i = 0; !rc && i < r->lines; i++) {
-		rc = k3_state_residual(r->state[i], &values[i], &rows[i], &sources, err);
-		if (!rc && rows[i])
-			stream[n++] = (struct k3_stream){ values[i], sources, i,
-							  k3_state_position(r->state[i]) - 1 };
-		sources = k3_config_sources(r->config, r->o.last);
-		if (!rc && hidden)
-			rc = k3_npy_begin(&r->out, 3, (uint64_t[]){ rows[i], sources,
-					  r->config->hidden }, err);
-		if (!rc && hidden)
-			rc = k3_npy_put(&r->out, values[i], rows[i] * sources *
-					(uint64_t)r->config->hidden, err);
-	}
-	if (!rc && !hidden)
-		rc = step_write_logits(r, stream, rows, n, err);
-	for (uint32_t i = 0; values && i < r->lines; i++)
-		free(values[i]);
-	free(values);
-	free(rows);
-	free(stream);
-	return rc;
-}
-
 /* Reads a round's lines: 1, 0 at the end of the input, or a failure. */
 static int read_round(struct step_run *r, struct k3_err *err)
 {
@@ -227,7 +194,7 @@ static int rounds(struct step_run *r, struct k3_err *err)
 	if (!rc && r->o.lookup)
 		rc = step_lookup_begin(r, err);
 	if (!rc && r->o.all && r->o.again)
-		rc = run_again(r, err);
+		rc = step_write_again(r, err);
 	if (!rc && r->o.all)
 		return r->lines ? run_round(r, err) : 0;
 	if (!rc)
@@ -235,7 +202,7 @@ static int rounds(struct step_run *r, struct k3_err *err)
 	if (rc || (finished && r->o.until_given))
 		return rc;
 	if (r->o.again && !finished)
-		rc = run_again(r, err);
+		rc = step_write_again(r, err);
 	while (!rc && (rc = read_round(r, err)) == 1) {
 		rc = r->o.lookup ? step_lookup_round(r, err) : run_round(r, err);
 		if (r->o.until_given)

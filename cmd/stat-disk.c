@@ -29,9 +29,10 @@ static void add_json(struct k3_buf *b, const struct stat_source *s, const struct
 	for (size_t i = 0; i < r->warnings; i++)
 		add_string(b, i ? "," : "", r->warning[i]);
 	k3_buf_printf(b, "],\"direct\":%s,\"rate\":%.0f,\"request\":%" PRIu64 ",\"depth\":%" PRIu32
-		      ",\"ring\":%" PRIu64 ",\"random_rate\":%.0f,\"table\":[",
+		      ",\"ring\":%" PRIu64 ",\"random_rate\":%.0f,\"used_rate\":%.0f"
+		      ",\"table\":[",
 		      r->direct ? "true" : "false", r->best.rate, r->best.request, r->best.depth,
-		      r->best.ring, r->random.rate);
+		      r->best.ring, r->random.rate, r->used_rate);
 	for (size_t i = 0; i < r->rows; i++) {
 		const struct k3_disk_row *row = &r->row[i];
 
@@ -50,11 +51,15 @@ static void add_row(struct k3_buf *b, const char *name, const struct k3_disk_row
 
 static void add_table(struct k3_buf *b, const struct k3_disk_report *r)
 {
+	struct k3_disk_row used = r->best;
+
 	stat_name(b, r->path);
 	k3_buf_printf(b, ": %s, %s reads\n%-10s %8s %5s %6s %9s\n", r->file_system,
 		      r->direct ? "direct" : "buffered", "", "request", "depth", "ring", "GB/s");
 	add_row(b, "best", &r->best);
 	add_row(b, "experts", &r->random);
+	used.rate = r->used_rate;
+	add_row(b, "used", &used);
 	k3_buf_char(b, '\n');
 	for (size_t i = 0; i < r->rows; i++)
 		add_row(b, pattern(&r->row[i]), &r->row[i]);

@@ -24,49 +24,6 @@ static int begin_records(struct emit *e, struct k3_err *err)
 	return rc;
 }
 
-static int emit_row(struct emit *e, const float *logits, struct k3_err *err)
-{
-	int rc = begin_records(e, err);
-
-	if (rc)
-		return rc;
-	e->left--;
-	return k3_npy_put(&e->r->out, logits, e->r->config->vocab, err);
-}
-
-/* Streams that somebody has. */
-struct given {
-	struct emit emit;
-	const struct k3_stream *stream;
-};
-
-static int given_stream(void *ctx, uint64_t i, struct k3_stream *out, struct k3_err *err)
-{
-	const struct given *g = ctx;
-
-	(void)err;
-	*out = g->stream[i];
-	return 0;
-}
-
-static int given_logits(void *ctx, uint64_t i, const float *logits, struct k3_err *err)
-{
-	struct given *g = ctx;
-
-	(void)i;
-	return emit_row(&g->emit, logits, err);
-}
-
-int step_write_logits(struct step_run *r, const struct k3_stream *stream, const uint64_t *rows,
-		      uint64_t n, struct k3_err *err)
-{
-	struct given g = { .emit = { .r = r, .rows = rows }, .stream = stream };
-	struct k3_head_io io = { given_stream, given_logits, &g };
-	int rc = k3_engine_logits(r->engine, n, &io, err);
-
-	return rc ? rc : begin_records(&g.emit, err);
-}
-
 int step_write_hidden(struct step_run *r, struct k3_sweep *s, struct k3_err *err)
 {
 	uint64_t hidden = r->config->hidden, n;
@@ -86,19 +43,42 @@ int step_write_hidden(struct step_run *r, struct k3_sweep *s, struct k3_err *err
 	return rc;
 }
 
-/* The rows of a sweep one after the other: of each line its last ones. */
+/* The rows that logits are wanted of, of each line its last ones: of a sweep, or as states keep them. */
 struct rows {
 	struct emit emit;
-	struct k3_sweep *s;
+	struct k3_sweep *s;	/* or NULL */
 	uint32_t line;
 	uint64_t done;		/* rows of this line */
+	float *values;		/* of a state, the one row that is in memory; owned */
 };
+
+static int sweep_row(struct rows *r, struct k3_stream *out, struct k3_err *err)
+{
+	const struct step_run *run = r->emit.r;
+	uint64_t n = k3_sweep_tokens(r->s, r->line), token = n - r->emit.rows[r->line] + r->done;
+	uint64_t start = k3_state_position(run->state[r->line]) - (run->o.first < run->o.last ? n : 0);
+	int rc = k3_sweep_stream(r->s, r->line, token, out, err);
+
+	out->position = start + token;
+	return rc;
+}
+
+static int state_row(struct rows *r, struct k3_stream *out, struct k3_err *err)
+{
+	struct k3_state *state = r->emit.r->state[r->line];
+	uint64_t rows;
+	int rc;
+
+	free(r->values);
+	rc = k3_state_residual(state, &r->values, &rows, &out->sources, err);
+	out->values = r->values;
+	out->position = k3_state_position(state) - 1;
+	return rc;
+}
 
 static int next_row(void *ctx, uint64_t i, struct k3_stream *out, struct k3_err *err)
 {
 	struct rows *r = ctx;
-	const struct step_run *run = r->emit.r;
-	uint64_t n, token, start;
 	int rc;
 
 	(void)i;
@@ -106,29 +86,45 @@ static int next_row(void *ctx, uint64_t i, struct k3_stream *out, struct k3_err 
 		r->line++;
 		r->done = 0;
 	}
-	n = k3_sweep_tokens(r->s, r->line);
-	token = n - r->emit.rows[r->line] + r->done++;
-	start = k3_state_position(run->state[r->line]) - (run->o.first < run->o.last ? n : 0);
-	rc = k3_sweep_stream(r->s, r->line, token, out, err);
+	rc = r->s ? sweep_row(r, out, err) : state_row(r, out, err);
 	out->sequence = r->line;
-	out->position = start + token;
+	r->done++;
 	return rc;
 }
 
-static int row_logits(void *ctx, uint64_t i, const float *logits, struct k3_err *err)
+static int emit_row(void *ctx, uint64_t i, const float *logits, struct k3_err *err)
 {
 	struct rows *r = ctx;
+	int rc = begin_records(&r->emit, err);
 
 	(void)i;
-	return emit_row(&r->emit, logits, err);
+	if (rc)
+		return rc;
+	r->emit.left--;
+	return k3_npy_put(&r->emit.r->out, logits, r->emit.r->config->vocab, err);
+}
+
+/* A record for each line, of its last rows[i] rows; they are freed. */
+static int write_logits(struct step_run *r, struct k3_sweep *s, uint64_t *rows, struct k3_err *err)
+{
+	struct rows all = { .emit = { .r = r, .rows = rows }, .s = s };
+	struct k3_head_io io = { next_row, emit_row, &all };
+	uint64_t total = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < r->lines; i++)
+		total += rows[i];
+	rc = k3_engine_logits(r->engine, total, &io, err);
+	if (!rc)
+		rc = begin_records(&all.emit, err);
+	free(all.values);
+	free(rows);
+	return rc;
 }
 
 int step_write_sweep(struct step_run *r, struct k3_sweep *s, struct k3_err *err)
 {
-	uint64_t total = 0, *rows = k3_calloc(r->lines, sizeof *rows);
-	struct rows all = { .emit = { .r = r, .rows = rows }, .s = s };
-	struct k3_head_io io = { next_row, row_logits, &all };
-	int rc;
+	uint64_t *rows = k3_calloc(r->lines, sizeof *rows);
 
 	if (!rows)
 		return k3_fail_nomem(err);
@@ -136,11 +132,42 @@ int step_write_sweep(struct step_run *r, struct k3_sweep *s, struct k3_err *err)
 		uint64_t n = k3_sweep_tokens(s, i);
 
 		rows[i] = r->o.logits == STEP_ALL ? n : n > 0;
-		total += rows[i];
 	}
-	rc = k3_engine_logits(r->engine, total, &io, err);
+	return write_logits(r, s, rows, err);
+}
+
+/* The residual stream of a state's last id, or a record without rows. */
+static int write_last_hidden(struct step_run *r, struct k3_state *state, struct k3_err *err)
+{
+	uint32_t sources = k3_config_sources(r->config, r->o.last);
+	uint64_t rows = 0, hidden = r->config->hidden;
+	float *values = NULL;
+	int rc = 0;
+
+	if (k3_state_position(state))
+		rc = k3_state_residual(state, &values, &rows, &sources, err);
 	if (!rc)
-		rc = begin_records(&all.emit, err);
-	free(rows);
+		rc = k3_npy_begin(&r->out, 3, (uint64_t[]){ rows, sources, hidden }, err);
+	if (!rc)
+		rc = k3_npy_put(&r->out, values, rows * sources * hidden, err);
+	free(values);
 	return rc;
+}
+
+int step_write_again(struct step_run *r, struct k3_err *err)
+{
+	uint64_t *rows;
+	int rc = 0;
+
+	if (r->o.last < r->config->layers) {
+		for (uint32_t i = 0; !rc && i < r->lines; i++)
+			rc = write_last_hidden(r, r->state[i], err);
+		return rc;
+	}
+	rows = k3_calloc(r->lines, sizeof *rows);
+	if (!rows)
+		return k3_fail_nomem(err);
+	for (uint32_t i = 0; i < r->lines; i++)
+		rows[i] = k3_state_position(r->state[i]) > 0;
+	return write_logits(r, NULL, rows, err);
 }

@@ -25,6 +25,7 @@ int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
 		.passing = o->all && !o->states, .temporary = temporary_directory(),
 		.drafted = o->lookup,
 	};
+	out->reserved = o->score && !o->all ? step_score_kept(r) : 0;
 	return o->disk ? k3_disk_use_read(o->disk, &out->disk, err) : 0;
 }
 

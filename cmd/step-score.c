@@ -33,6 +33,13 @@ struct judged {
 	struct k3_buf text;
 };
 
+uint64_t step_score_kept(const struct step_run *r)
+{
+	uint64_t sources = k3_config_sources(r->config, r->o.last);
+
+	return step_sequences(&r->o) * sources * r->config->hidden * sizeof(float);
+}
+
 /* What a state holds of its last id, which judges the first one of the next line. */
 static int take_last(struct step_run *r, uint32_t i, struct k3_err *err)
 {

@@ -153,16 +153,17 @@ int step_print_plan(const struct step_run *r, struct k3_err *err);
 
 /* ---- step-output.c ---- */
 
-/* Logits of n streams, those of all lines in order, rows[i] of line i: one record a line. */
-int step_write_logits(struct step_run *r, const struct k3_stream *stream, const uint64_t *rows,
-		      uint64_t n, struct k3_err *err);
 /* The logits of a round that --logits asks for. */
 int step_write_sweep(struct step_run *r, struct k3_sweep *s, struct k3_err *err);
+/* The records of the last ids again, from the residual streams that the states keep. */
+int step_write_again(struct step_run *r, struct k3_err *err);
 /* The residual streams of a round, at the cut behind its last layer. */
 int step_write_hidden(struct step_run *r, struct k3_sweep *s, struct k3_err *err);
 
 /* ---- step-score.c: --score ---- */
 
+/* Bytes of what is kept of each sequence from one round to the next. */
+uint64_t step_score_kept(const struct step_run *r);
 /* When the states are open: what they hold of ids whose logits judge the first new ones. */
 int step_score_begin(struct step_run *r, struct k3_err *err);
 /* A line of text for each id of a round that something came before. */

@@ -33,16 +33,21 @@ static int read_number(jv all, const char *path, unsigned i, uint64_t *out, stru
 		       path, number[i].name, number[i].least, number[i].most);
 }
 
-static int read_rate(jv all, const char *path, double *out, struct k3_err *err)
+/* Sets *out if the member is there. */
+static int read_rate(jv all, const char *path, const char *name, double *out, struct k3_err *err)
 {
-	jv v = jv_object_get(jv_copy(all), jv_string("rate"));
+	jv v = jv_object_get(jv_copy(all), jv_string(name));
 	bool there = jv_is_valid(v);
+	double rate = jv_get_kind(v) == JV_KIND_NUMBER ? jv_number_value(v) : 0;
 
-	*out = jv_get_kind(v) == JV_KIND_NUMBER ? jv_number_value(v) : 0;
 	jv_free(v);
-	if (!there || *out > 0)
+	if (!there)
 		return 0;
-	return k3_fail(err, K3_EDATA, "%s: \"rate\" must be a number of bytes a second above 0", path);
+	if (!(rate > 0))
+		return k3_fail(err, K3_EDATA, "%s: \"%s\" must be a number of bytes a second above 0",
+			       path, name);
+	*out = rate;
+	return 0;
 }
 
 int k3_disk_use_read(const char *path, struct k3_disk_use *out, struct k3_err *err)
@@ -57,10 +62,14 @@ int k3_disk_use_read(const char *path, struct k3_disk_use *out, struct k3_err *e
 	k3_buf_free(&text);
 	if (rc)
 		return rc;
+	out->rate = 0;
 	for (unsigned i = 0; !rc && i < 3; i++)
 		rc = read_number(all, path, i, to[i], err);
 	if (!rc)
-		rc = read_rate(all, path, &out->rate, err);
+		rc = read_rate(all, path, "rate", &out->rate, err);
+	/* what can be hoped for when something is done with the bytes */
+	if (!rc)
+		rc = read_rate(all, path, "used_rate", &out->rate, err);
 	jv_free(all);
 	return rc;
 }

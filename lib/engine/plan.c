@@ -211,7 +211,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
 	/* and the pager */
-	p->process = PROCESS + (uint64_t)(b->threads + b->weights.depth + 1) * STACK;
+	p->process = PROCESS + o->reserved + (uint64_t)(b->threads + b->weights.depth + 1) * STACK;
 	if (p->coded)
 		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);

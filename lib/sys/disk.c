@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <xxhash.h>
 
 enum {
 	MAX_DEPTH = 8,
@@ -55,9 +56,11 @@ struct run {
 	struct disk *disk;
 	const struct k3_disk_row *row;
 	double seconds;
+	bool look;		/* at every byte that has come */
 	pthread_mutex_t lock;	/* of all below */
 	uint64_t tickets;	/* requests begun */
 	uint64_t done, bytes;	/* requests and bytes that have come */
+	uint64_t sum;		/* of what was looked at */
 	double begin, end;
 	uint64_t begin_bytes, end_bytes;
 	bool stop;
@@ -95,13 +98,14 @@ static uint64_t place(const struct run *r, uint64_t ticket, uint64_t *n)
 }
 
 /* Takes note of a request that has come; true if this was enough. */
-static bool account(struct run *r, uint64_t n, int rc, const struct k3_err *err)
+static bool account(struct run *r, uint64_t n, uint64_t sum, int rc, const struct k3_err *err)
 {
 	double t = now();
 	bool stop;
 
 	pthread_mutex_lock(&r->lock);
 	r->bytes += n;
+	r->sum += sum;
 	if (++r->done == r->row->depth) {
 		r->begin = t;
 		r->begin_bytes = r->bytes;
@@ -125,8 +129,9 @@ static void *reader(void *arg)
 {
 	struct run *r = arg;
 	struct disk *d = r->disk;
-	uint64_t ticket, offset, n;
+	uint64_t ticket, offset, n, sum = 0;
 	struct k3_err err;
+	char *to;
 	int rc;
 
 	do {
@@ -136,27 +141,29 @@ static void *reader(void *arg)
 			pthread_mutex_unlock(&r->lock);
 			offset = place(r, ticket, &n);
 		} while (!n);
-		/* two may get the same slot if one is very late: nobody looks at the bytes */
-		rc = k3_direct_read(&d->file.file,
-				    d->ring + ticket % (r->row->ring / r->row->request) * r->row->request,
-				    n, offset, n, &err);
-	} while (!account(r, n, rc, &err));
+		/* two may get the same slot if one is very late: nobody asks what the bytes are */
+		to = d->ring + ticket % (r->row->ring / r->row->request) * r->row->request;
+		rc = k3_direct_read(&d->file.file, to, n, offset, n, &err);
+		if (!rc && r->look)
+			sum = XXH3_64bits(to, n);
+	} while (!account(r, n, sum, rc, &err));
 	return NULL;
 }
 
-/* Measures one way of asking; sets row->rate. */
-static int measure(struct disk *d, struct k3_disk_row *row, double seconds, struct k3_err *err)
+/* Measures one way of asking; sets row->rate.  Who looks at bytes does not read meanwhile, so there is one more. */
+static int measure(struct disk *d, struct k3_disk_row *row, double seconds, bool look,
+		   struct k3_err *err)
 {
-	struct run r = { .disk = d, .row = row, .seconds = seconds };
-	pthread_t thread[MAX_DEPTH];
-	uint32_t n = 0;
+	struct run r = { .disk = d, .row = row, .seconds = seconds, .look = look };
+	pthread_t thread[MAX_DEPTH + 1];
+	uint32_t n = 0, threads = row->depth + look;
 
 	if (d->file.file.buffered)
 		(void)posix_fadvise(d->file.file.fd, 0, 0, POSIX_FADV_DONTNEED);
 	pthread_mutex_init(&r.lock, NULL);
-	while (n < row->depth && !pthread_create(&thread[n], NULL, reader, &r))
+	while (n < threads && !pthread_create(&thread[n], NULL, reader, &r))
 		n++;
-	if (n < row->depth) {
+	if (n < threads) {
 		pthread_mutex_lock(&r.lock);
 		r.stop = true;
 		r.rc = k3_fail(&r.err, K3_EIO, "no more threads can be had");
@@ -194,7 +201,7 @@ static int try(struct disk *d, struct k3_disk_row row, double units, struct k3_e
 		;
 	if (p->rows && now() > d->deadline && row.pattern == K3_DISK_SEQUENTIAL)
 		return 0;
-	rc = measure(d, &row, units * d->unit, err);
+	rc = measure(d, &row, units * d->unit, false, err);
 	if (rc)
 		return rc;
 	if (i < p->rows) {
@@ -315,6 +322,16 @@ static int try_random(struct disk *d, struct k3_err *err)
 	return rc;
 }
 
+/* For longer than the others, as it is a mean and not a best. */
+static int try_used(struct disk *d, struct k3_err *err)
+{
+	struct k3_disk_row row = d->report->best;
+	int rc = measure(d, &row, 12 * d->unit, true, err);
+
+	d->report->used_rate = row.rate;
+	return rc;
+}
+
 static int search(struct disk *d, struct k3_err *err)
 {
 	int rc = try_requests_and_depths(d, err);
@@ -325,6 +342,8 @@ static int search(struct disk *d, struct k3_err *err)
 		rc = try_best_again(d, err);
 	if (!rc)
 		rc = try_random(d, err);
+	if (!rc)
+		rc = try_used(d, err);
 	d->report->direct = !d->file.file.buffered;
 	if (!rc && !d->report->direct)
 		rc = k3_disk_warn(d->report, err, "direct reads are refused here: the rates are of reads "
@@ -335,8 +354,8 @@ static int search(struct disk *d, struct k3_err *err)
 int k3_disk_measure(const char *path, double seconds, struct k3_disk_report *out,
 		    struct k3_err *err)
 {
-	/* the search takes about 70 short measurements; on a slow device each takes longer */
-	struct disk d = { .report = out, .unit = seconds / 72, .deadline = now() + 2 * seconds };
+	/* the search takes about 80 short measurements; on a slow device each takes longer */
+	struct disk d = { .report = out, .unit = seconds / 84, .deadline = now() + 2 * seconds };
 	struct timespec t;
 	int rc;
 

@@ -16,11 +16,11 @@ head -c 90000000 /dev/zero >shards/more/d
 k3-stat disk -j --seconds 0.5 shards/a >got 2>err
 is "$? $(jq -c '[.schema, .file, .kind, .path]' got)" '0 ["k3.stat/1","shards/a","disk","shards/a"]' "a file"
 is "$(jq 'keys | sort | join(" ")' got)" \
-	'"depth direct file file_system kind path random_rate rate request ring schema table warnings"' \
+	'"depth direct file file_system kind path random_rate rate request ring schema table used_rate warnings"' \
 	"all members"
 jq -r '.warnings[] | "k3-stat: shards/a: " + .' got >want
 same err want "warnings go to stderr too"
-is "$(jq '.rate > 0 and .random_rate > 0 and all(.table[]; .rate > 0)' got)" true "there are rates"
+is "$(jq '.rate > 0 and .random_rate > 0 and .used_rate > 0 and all(.table[]; .rate > 0)' got)" true "there are rates"
 is "$(jq '[.request, .depth, .ring, .rate] as [$r, $d, $i, $s] | any(.table[]; .pattern == "sequential" and
 	.request == $r and .depth == $d and .ring == $i and .rate == $s)' got)" true "the best is in the table"
 is "$(jq '[.request, .depth, .ring, .random_rate] as [$r, $d, $i, $s] | any(.table[]; .pattern == "random" and
@@ -36,7 +36,7 @@ is "$(jq 'all(.table[]; .ring >= .request * .depth)' got)" true "a ring has room
 
 k3-stat disk --seconds 0.3 shards >got 2>err
 is "$? $(sed -n '1s/:.*//p' got)" "0 shards/b" "of a directory the largest file, of equals the first"
-is "$(awk 'NR == 2 { print NF } NR > 2 && NR < 5 { print $1, NF }' got | paste -sd ' ' -)" "4 best 5 experts 5" \
+is "$(awk 'NR == 2 { print NF } NR > 2 && NR < 6 { print $1, NF }' got | paste -sd ' ' -)" "4 best 5 experts 5 used 5" \
 	"a table for people"
 
 # ---- holes

@@ -219,6 +219,8 @@ echo '{"rate": 1e6}' >disk
 is "$(k3-step -m big --trunk none --plan --mem "$floor" --disk disk | jq '.disk_rate == 1e6 and
 	(.token.seconds - .token.bytes / 1e6 | fabs) < .001')" true '--plan tells the time at the rate of --disk'
 is "$(plan_of '[.token.seconds, .disk_rate] == [null, null]' -m big)" true 'and null without one'
+echo '{"rate": 1e6, "used_rate": 5e5}' >disk
+is "$(plan_of .disk_rate -m big --disk disk)" 500000 'the rate of bytes that are used comes first'
 for size in 1G=1000000000 1Gi=1073741824 0.5G=500000000 750M=750000000 64Mi=67108864 900000k=900000000 100000000=100000000; do
 	is "$(plan_of .memory -m demo --mem ${size%=*})" ${size#*=} "--mem ${size%=*}"
 done

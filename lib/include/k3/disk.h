@@ -40,6 +40,7 @@ struct k3_disk_report {
 	size_t warnings;
 	struct k3_disk_row best;	/* sequential; of those within 1 % the one with the smallest ring */
 	struct k3_disk_row random;	/* pieces, asked for in the same way */
+	double used_rate;		/* of the best way, a mean, when every byte is looked at */
 	struct k3_disk_row *row;	/* all that was measured, each way once, the best rate seen */
 	size_t rows;
 };

@@ -25,12 +25,12 @@ struct k3_disk_use {
 	uint64_t ring;		/* bytes of memory that reads go to */
 	uint64_t request;	/* bytes of a read */
 	uint64_t depth;		/* reads at a time */
-	double rate;		/* bytes a second, for the plan; 0: not known */
+	double rate;		/* bytes a second that are used, for the plan; 0: not known */
 };
 
 /*
  * Reads them from a file like 'k3-stat disk -j' writes: a JSON object of which "ring",
- * "request", "depth" and "rate" count, each of which may be missing.  Errors: K3_EDATA, K3_EIO.
+ * "request", "depth" and "used_rate", or else "rate", count, each of which may be missing.  Errors: K3_EDATA, K3_EIO.
  */
 K3_API K3_NODISCARD int k3_disk_use_read(const char *path, struct k3_disk_use *out,
 					 struct k3_err *err);
@@ -42,6 +42,7 @@ struct k3_engine_options {
 	/* The trunk file; NULL: model.k3t in the model's directory if it is there, "": none. */
 	const char *trunk;
 	uint64_t memory;	/* bytes that the process may have resident; 0: most of what is free */
+	uint64_t reserved;	/* of these so many are not the engine's: the program has large things of its own */
 	struct k3_disk_use disk;
 	/* Where states without files, and rows of sweeps, go if memory is too small for them; NULL: nowhere. */
 	const char *temporary;
