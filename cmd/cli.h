@@ -14,8 +14,8 @@
 enum { CLI_OK = 0, CLI_FAIL = 1, CLI_USAGE = 2 };
 
 /*
- * First thing in main: file descriptors 0 to 2 exist, SIGPIPE kills, and the
- * program's name for messages is known.
+ * First thing in main: file descriptors 0 to 2 exist, SIGPIPE kills, a mapped file that can no
+ * longer be read ends the program with a sentence, and the program's name for messages is known.
  */
 void cli_start(const char *program);
 

@@ -139,7 +139,7 @@ if [ -n "$preload" ]; then
 	cp before s
 	next=$(tail -n 1 in | k3-step -m m --trunk none --logits none -s s --trace /dev/stdout |
 		jq -r 'select(.event == "route" and .layer == 4) | .experts[1]')
-	rm -f s now
+	rm -f now
 	touch stopped meant
 	ls >files
 	# ended SIGNAL NUMBER PLACE STATE: it dies by the signal, and leaves one record and the state; the
@@ -151,7 +151,7 @@ if [ -n "$preload" ]; then
 		is "$r,$(cat err)" "-$2 $record at once," "$1 in mid-round, $t threads, state $4: it ends at once, without a word"
 		head -c $record want >first
 		same first got 'behind the record of the first round'
-		is "$(ls | grep -vx s | diff files -),$(ls scratch)" , 'and no file stays behind'
+		is "$(ls | diff files -),$(ls scratch)" , 'and no file stays behind'
 		k3-stat -j s | jq 'del(.commits, .file)' >stopped
 		cp before s2
 		case $4 in
@@ -288,6 +288,17 @@ r=$(mid 'truncate -s 500000 m2/model-00002-of-000002.safetensors' k3-step -m m2 
 is "$r,$(wc -l <err)" "1 $record,1" 'a shard that is cut, of which experts are read'
 grep -Eq 'm2/model-00002-of-000002\.safetensors: .*offset [0-9]+' err
 ok $? 'with file and offset'
+for t in 1 3; do
+	cp -r m m3
+	r=$(mid 'truncate -s 0 m3/model.k3i' k3-step -m m3 --trunk m.k3t --mem "$small" -t $t)
+	is "$r,$(wc -l <err)" "1 $record,1" "an index that is cut, $t threads"
+	grep -q '^k3-step: a mapped file, most likely the index, .* cut short' err
+	ok $? 'which is told, for all that the system does is to send a signal'
+	rm -r m3
+done
+# shellcheck disable=SC2016 # the inner shell's
+r=$(mid 'kill -BUS "$(cat pid)"' sh -c 'echo $$ >pid && exec k3-step -m m')
+is "$r,$(cat err)" "-7 $record," 'that signal from elsewhere kills without a word of files'
 for i in 1 2 3; do
 	k3-step -m m --trunk m.k3t --mem "$small" -t $i <in >"got$i" &
 done
