@@ -40,8 +40,12 @@ enum { LOGITS_PART = 64 };
 /* Positions that a sequence is planned for: more take what pins had. */
 enum { POSITIONS = K3_PAGE };
 
-/* Bytes of a token in a sweep beside its vectors: its names, its row's place. */
-enum { TOKEN = 64, LINE = 256 };
+/*
+ * Beside vectors and states.  Of a token its id, its names and places in the sweep, in a report and
+ * among the rows of logits.  Of a line what was read of it, with one allocation, what the sweep
+ * knows of it, and its segment in a tile.
+ */
+enum { TOKEN = 88, LINE = 288 };
 
 static uint64_t max(uint64_t a, uint64_t b)
 {
@@ -131,7 +135,7 @@ static struct k3_state_bytes state_bytes(const struct k3_index *ix,
 	struct k3_state_spec spec = { k3_index_config(ix), k3_index_fingerprint(ix), o->first,
 				      o->last };
 
-	return k3_state_memory_of(&spec, POSITIONS);
+	return k3_state_memory_of(&spec, o->passing, POSITIONS);
 }
 
 /* One token in each sequence. */
@@ -221,8 +225,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->ring = k3_reader_memory(&buffers);
 	b->logits = min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
-	p->activations = least_sweep(c, o, b->threads);
 	state = state_bytes(ix, o);
+	p->activations = least_sweep(c, o, b->threads) + o->sequences * state.itself;
 	if (!o->passing && !o->temporary)
 		state.layer = state.all;
 	p->floor = b->fixed + p->activations + o->sequences * state.layer;

@@ -181,6 +181,7 @@ static uint64_t states_bytes(const struct k3_engine *e, const struct k3_line *li
 	for (uint32_t i = 0; i < lines; i++) {
 		struct k3_state_bytes b = k3_state_memory(line[i].state, line[i].n);
 
+		stay += b.itself;
 		if (!k3_state_passing(line[i].state) && !can_be_paged(e, line[i].state)) {
 			stay += b.all;
 			continue;
