@@ -295,6 +295,32 @@ static void broken_text(void)
 	k3_buf_free(&b);
 }
 
+/* If its time grew with the square of the text, this would take a quarter of an hour. */
+static void long_text(void)
+{
+	struct k3_buf b = K3_BUF_INIT;
+	jv text = jv_dump_string(jv_copy(demo), 0);
+	int rc;
+
+	k3_buf_add(&b, jv_string_value(text), strlen(jv_string_value(text)) - 1);
+	k3_buf_str(&b, ",\"list\":[0");
+	for (int i = 1; i < 200000; i++)
+		k3_buf_printf(&b, ",%d", i);
+	k3_buf_str(&b, "],\"keys\":{\"0\":0");
+	for (int i = 1; i < 200000; i++)
+		k3_buf_printf(&b, ",\"%d\":[%d]", i, i);
+	k3_buf_str(&b, "}}");
+	rc = k3_config_parse(b.data, b.len, "C", &c, &err);
+	if (ok(!rc, "a list of 200000 entries and an object of as many"))
+		k3_config_free(&c);
+	b.len -= 2;
+	k3_buf_str(&b, ",\"7\":1}}");
+	rc = k3_config_parse(b.data, b.len, "C", &c, &err);
+	ok(rc == K3_EDATA && strstr(err.text, "\"7\" is given twice"), "of which one comes again");
+	jv_free(text);
+	k3_buf_free(&b);
+}
+
 int main(void)
 {
 	struct k3_buf text = K3_BUF_INIT;
@@ -324,6 +350,7 @@ int main(void)
 	wrong_values();
 	layer_lists();
 	broken_text();
+	long_text();
 	jv_free(demo);
 	k3_buf_free(&text);
 	return tap_done();
