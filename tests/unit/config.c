@@ -12,6 +12,8 @@
 
 #define TEXT "text_config."
 #define LINEAR "text_config.linear_attn_config."
+#define QUANT "text_config.quantization_config."
+#define GROUP "text_config.quantization_config.config_groups.group_0."
 
 /* Needed whole numbers. */
 static const char *const wholes[] = {
@@ -38,19 +40,16 @@ static const char *const fixeds[][2] = {
 	{ TEXT "moe_router_activation_func", "\"softmax\"" }, { TEXT "num_expert_group", "8" },
 	{ TEXT "topk_group", "4" }, { TEXT "tie_word_embeddings", "true" },
 	{ LINEAR "use_full_rank_gate", "false" },
+	{ QUANT "quant_method", "\"gptq\"" }, { QUANT "format", "\"pack-quantized\"" },
+	{ GROUP "format", "\"nvfp4-pack-quantized\"" }, { GROUP "weights.group_size", "16" },
+	{ GROUP "weights.num_bits", "8" }, { GROUP "weights.type", "\"int\"" },
+	{ GROUP "weights.strategy", "\"channel\"" }, { GROUP "weights.symmetric", "false" },
+	{ GROUP "weights.scale_dtype", "\"torch.float8_e4m3fn\"" },
 };
 /* The same for keys that may be missing. */
 static const char *const optional[][2] = {
 	{ "tie_word_embeddings", "true" }, { TEXT "use_grouped_topk", "false" },
 	{ TEXT "num_nextn_predict_layers", "1" },
-	{ TEXT "quantization_config", "{}" }, { TEXT "quantization_config", "null" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":{\"group_size\":16,"
-				      "\"num_bits\":4,\"type\":\"float\"}}}}" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":{\"group_size\":32,"
-				      "\"num_bits\":8,\"type\":\"float\"}}}}" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":{\"group_size\":32,"
-				      "\"num_bits\":4,\"type\":\"int\"}}}}" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":7}}}" },
 };
 
 static jv demo;
@@ -123,6 +122,8 @@ static void missing_keys(void)
 		"a list");
 	refused(without(jv_copy(demo), TEXT "linear_attn_config"),
 		TEXT "linear_attn_config is missing", "no object");
+	refused(without(jv_copy(demo), QUANT "config_groups"), QUANT "config_groups is missing",
+		"no object");
 
 	for (int i = 0; wholes[i]; i++)
 		all = without(all, wholes[i]);
@@ -146,6 +147,7 @@ static void wrong_values(void)
 	static const char *const whole_values[] = {
 		"null", "\"7\"", "1.5", "-1", "1e300", "true", "[4]", "4294967296.5", "{}", NULL
 	};
+	static const char *const no_object[] = { "null", "{}", "[]", "7", "\"mxfp4\"", NULL };
 	static const char *const real_values[] = {
 		"null", "\"1\"", "1e30", "0", "true", "[1]", NULL
 	};
@@ -172,6 +174,18 @@ static void wrong_values(void)
 		ok(!parse(without(jv_copy(demo), optional[i][0])), "%s may be missing",
 		   optional[i][0]);
 	}
+	ok(!parse(without(jv_copy(demo), TEXT "quantization_config")),
+	   "quantization_config may be missing");
+	for (int i = 0; no_object[i]; i++) {
+		refused(with(jv_copy(demo), TEXT "quantization_config", no_object[i]),
+			TEXT "quantization_config", no_object[i]);
+		refused(with(jv_copy(demo), QUANT "config_groups", no_object[i]),
+			QUANT "config_groups", no_object[i]);
+	}
+	refused(with(jv_copy(demo), GROUP "weights", "7"), GROUP "weights.num_bits must be 4",
+		"no object");
+	refused(with(jv_copy(demo), QUANT "config_groups.other", "{}"), "config_groups.other.format",
+		"a second group");
 	refused(with(jv_copy(demo), LINEAR "gate_lower_bound", "5"), "gate_lower_bound",
 		"positive");
 	refused(with(jv_copy(demo), TEXT "num_experts_per_token", "17"), "num_experts_per_token",
