@@ -5,10 +5,12 @@
 #include <k3/pack.h>
 #include <k3/trunk.h>
 
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char usage_text[] =
@@ -100,8 +102,8 @@ static int pack(const struct options *o, const struct k3_index *ix, const char *
 	int rc;
 
 	if (!o->output && access(k3_index_directory(ix), W_OK))
-		return k3_fail_errno(err, "%s: no trunk file can be written there, but with -o elsewhere",
-				     k3_index_directory(ix));
+		return k3_fail(err, K3_EIO, "%s: no trunk file can be written there (%s): give -o TRUNK "
+			       "to name another place", k3_index_directory(ix), strerror(errno));
 	rc = k3_pack(ix, path, options, err);
 	if (!rc)
 		rc = k3_trunk_open(path, ix, &t, err);
