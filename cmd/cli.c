@@ -162,6 +162,19 @@ const char *cli_model(const char *option)
 	return NULL;
 }
 
+const char *cli_model_operand(const char *option, int count, char **operand)
+{
+	if (!count)
+		return cli_model(option);
+	if (count > 1)
+		cli_usage("too many operands: '%s'", operand[1]);
+	else if (option)
+		cli_usage("the model is named twice: '%s' and '%s'", option, operand[0]);
+	else
+		return cli_model(operand[0]);
+	return NULL;
+}
+
 bool cli_u64(const char *option, const char *text, uint64_t min, uint64_t max,
 	     uint64_t *out)
 {

@@ -45,6 +45,8 @@ void *cli_grow(void *array, size_t n, size_t size);
 
 /* The model that -m named, or $K3_MODEL; NULL after a complaint. */
 const char *cli_model(const char *option);
+/* The same where an operand may name it instead of -m. */
+const char *cli_model_operand(const char *option, int count, char **operand);
 
 /* Whole numbers and real numbers of options; false after a complaint. */
 bool cli_u64(const char *option, const char *text, uint64_t min, uint64_t max,

@@ -141,16 +141,6 @@ static int run(const struct options *o)
 	return rc ? cli_error(rc, &err) : CLI_OK;
 }
 
-static int check(struct options *o, int count, char **operand)
-{
-	if (count > 1)
-		return cli_usage("too many operands: '%s'", operand[1]);
-	if (count && o->model)
-		return cli_usage("the model is named twice: '%s' and '%s'", o->model, operand[0]);
-	o->model = cli_model(count ? operand[0] : o->model);
-	return o->model ? CLI_OK : CLI_USAGE;
-}
-
 int main(int argc, char **argv)
 {
 	enum { VERIFY = 256 };
@@ -164,7 +154,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL, 0 }
 	};
 	struct options o = { 0 };
-	int c, status;
+	int c;
 
 	cli_start("k3-pack");
 	opterr = 0;
@@ -188,9 +178,9 @@ int main(int argc, char **argv)
 						 argv[optind - 1]));
 		}
 	}
-	status = check(&o, argc - optind, argv + optind);
-	if (status)
-		return cli_end(status);
+	o.model = cli_model_operand(o.model, argc - optind, argv + optind);
+	if (!o.model)
+		return cli_end(CLI_USAGE);
 	catch_signals();
 	return cli_end(run(&o));
 }

@@ -12,6 +12,7 @@
 #include "engine/source.h"
 #include "model/layer.h"
 #include "sys/memory.h"
+#include "sys/small.h"
 #include "sys/team.h"
 
 #include <inttypes.h>
@@ -47,16 +48,6 @@ enum { POSITIONS = K3_PAGE };
  */
 enum { TOKEN = 88, LINE = 288 };
 
-static uint64_t max(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-static uint64_t min(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 uint64_t k3_logits_bytes(const struct k3_config *c)
 {
 	return k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden);
@@ -65,7 +56,7 @@ uint64_t k3_logits_bytes(const struct k3_config *c)
 uint64_t k3_sweep_bytes(const struct k3_config *c, unsigned threads,
 			const struct k3_sweep_size *s)
 {
-	uint64_t positions = max(s->positions, c->layers + 2);
+	uint64_t positions = k3_max(s->positions, c->layers + 2);
 	uint64_t sum = k3_rows_bytes(s->tokens, s->width) * (s->streams ? 2 : 1);
 
 	sum += s->tokens * TOKEN + s->lines * LINE;
@@ -164,7 +155,7 @@ static int choose_memory(const struct k3_engine_options *o, uint64_t *out, struc
 			       "which are %" PRIu64, o->memory, m.limit, m.most);
 	*out = o->memory;
 	if (!o->memory) {
-		uint64_t leave = max(m.available / LEAVE_PART, LEAVE_LEAST);
+		uint64_t leave = k3_max(m.available / LEAVE_PART, LEAVE_LEAST);
 
 		*out = m.available > 2 * leave ? m.available - leave : m.available / 2;
 	}
@@ -223,7 +214,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->index = index_bytes(ix, blocks);
 	buffers = k3_weights_buffers(c, &b->weights);
 	p->ring = k3_reader_memory(&buffers);
-	b->logits = min(p->memory / LOGITS_PART, LOGITS);
+	b->logits = k3_min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
 	state = state_bytes(ix, o);
 	p->activations = least_sweep(c, o, b->threads) + o->sequences * state.itself;
