@@ -47,8 +47,8 @@ static void catch_bus(void)
 {
 	struct sigaction sa = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
 
-	snprintf(bus_text, sizeof bus_text, "%s: a mapped file, most likely the index, can no longer "
-		 "be read: it was cut short, or its disk failed\n", program_name);
+	snprintf(bus_text, sizeof bus_text, "%s: a mapped file, most likely the index, can no "
+		 "longer be read: it was cut short, or its disk failed\n", program_name);
 	sigemptyset(&sa.sa_mask);
 	sigaction(SIGBUS, &sa, NULL);
 }

@@ -102,8 +102,9 @@ static int pack(const struct options *o, const struct k3_index *ix, const char *
 	int rc;
 
 	if (!o->output && access(k3_index_directory(ix), W_OK))
-		return k3_fail(err, K3_EIO, "%s: no trunk file can be written there (%s): give -o TRUNK "
-			       "to name another place", k3_index_directory(ix), strerror(errno));
+		return k3_fail(err, K3_EIO, "%s: no trunk file can be written there (%s): give -o "
+			       "TRUNK to name another place", k3_index_directory(ix),
+			       strerror(errno));
 	rc = k3_pack(ix, path, options, err);
 	if (!rc)
 		rc = k3_trunk_open(path, ix, &t, err);

@@ -169,8 +169,13 @@ static int record(struct step_input *in, struct step_tokens *t, struct k3_err *e
 
 int step_input_line(struct step_input *in, struct step_tokens *t, struct k3_err *err)
 {
+	int rc;
+
 	step_tokens_free(t);
-	return in->hidden ? record(in, t, err) : ids_line(in, t, err);
+	rc = in->hidden ? record(in, t, err) : ids_line(in, t, err);
+	if (rc < 0)
+		step_tokens_free(t);
+	return rc;
 }
 
 int step_input_pause(struct step_input *in, struct k3_err *err)

@@ -236,7 +236,8 @@ static void check_group(struct reader *r, const char *name, jv group)
 	jv v, text;
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-		v = jv_getpath(jv_copy(group), jv_string_split(jv_string(want[i][0]), jv_string(".")));
+		v = jv_getpath(jv_copy(group),
+			       jv_string_split(jv_string(want[i][0]), jv_string(".")));
 		if (jv_equal(jv_copy(v), jv_parse(want[i][1]))) {
 			jv_free(v);
 			continue;
@@ -254,9 +255,9 @@ static void check_group(struct reader *r, const char *name, jv group)
 }
 
 /*
- * How experts are coded, which must not contradict what names and shapes of tensors say.  These alone
- * tell which are quantised, with or without this object: its lists of targets and exceptions do
- * not match the files.
+ * How experts are coded, which must not contradict what names and shapes of tensors say.  These
+ * alone tell which are quantised, with or without this object: its lists of targets and
+ * exceptions do not match the files.
  */
 static void check_quantization(struct reader *r)
 {

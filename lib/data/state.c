@@ -319,8 +319,9 @@ static uint64_t slice_memory(enum k3_kind kind, uint64_t slice_floats, uint64_t 
 {
 	uint64_t pages = (positions + K3_PAGE - 1) / K3_PAGE;
 
-	return kind == K3_KDA ? heap(slice_floats * sizeof(float))
-			      : pages * heap(page_floats * sizeof(float)) + heap(pages * sizeof(float *));
+	if (kind == K3_KDA)
+		return heap(slice_floats * sizeof(float));
+	return pages * heap(page_floats * sizeof(float)) + heap(pages * sizeof(float *));
 }
 
 /* What a state has beside its slices. */
@@ -330,8 +331,8 @@ static uint64_t own_memory(uint32_t n, bool passing)
 
 	if (passing)
 		return bytes + heap(sizeof(struct k3_resident));
-	return bytes + heap(n * sizeof(struct k3_resident)) + heap(n * sizeof(struct k3_state_layer)) +
-	       heap(n * sizeof(uint32_t));
+	return bytes + heap(n * sizeof(struct k3_resident)) +
+	       heap(n * sizeof(struct k3_state_layer)) + heap(n * sizeof(uint32_t));
 }
 
 /* kind: of each of n layers */

@@ -391,7 +391,8 @@ static uint64_t expert_entry(const struct k3_config *c, enum k3_role role, uint6
 /* The most that an entry can have. */
 static uint64_t largest_entry(const struct k3_config *c, uint64_t block_rows)
 {
-	uint64_t entry = k3_max(expert_entry(c, K3_W1, block_rows), expert_entry(c, K3_W2, block_rows));
+	uint64_t entry = k3_max(expert_entry(c, K3_W1, block_rows),
+				expert_entry(c, K3_W2, block_rows));
 	struct k3_order order;
 
 	for (uint32_t layer = 0; layer <= c->layers; layer++) {

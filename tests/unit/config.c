@@ -184,8 +184,8 @@ static void wrong_values(void)
 	}
 	refused(with(jv_copy(demo), GROUP "weights", "7"), GROUP "weights.num_bits must be 4",
 		"no object");
-	refused(with(jv_copy(demo), QUANT "config_groups.other", "{}"), "config_groups.other.format",
-		"a second group");
+	refused(with(jv_copy(demo), QUANT "config_groups.other", "{}"),
+		"config_groups.other.format", "a second group");
 	refused(with(jv_copy(demo), LINEAR "gate_lower_bound", "5"), "gate_lower_bound",
 		"positive");
 	refused(with(jv_copy(demo), TEXT "num_experts_per_token", "17"), "num_experts_per_token",
