@@ -135,6 +135,7 @@ static void count_states(const struct k3_engine *e, const struct k3_line *line, 
 	for (uint32_t i = 0; i < lines; i++) {
 		struct k3_state_bytes b = k3_state_memory(line[i].state, line[i].n);
 
+		s->stay += b.itself;
 		if (!k3_state_passing(line[i].state) && !can_be_paged(e, line[i].state)) {
 			s->stay += b.all;
 			continue;
