@@ -11,12 +11,47 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char *program_name = "k3";
+
+/* What is said of a mapped file that cannot be read, and whether a thread is saying it. */
+static char bus_text[160];
+static atomic_flag bus_told = ATOMIC_FLAG_INIT;
+
+/*
+ * A page of a mapped file that is not there any more.  The file cannot be named: the address tells
+ * nothing here, and little may be called.  A SIGBUS of another kind kills, as ever.
+ */
+static void on_bus(int number, siginfo_t *info, void *context)
+{
+	(void)context;
+	if (info->si_code != BUS_ADRERR) {
+		signal(number, SIG_DFL);
+		raise(number);
+		return;
+	}
+	while (atomic_flag_test_and_set(&bus_told))
+		pause();
+	if (write(2, bus_text, strlen(bus_text)) < 0) {
+		/* nowhere left to complain to */
+	}
+	_exit(CLI_FAIL);
+}
+
+static void catch_bus(void)
+{
+	struct sigaction sa = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
+
+	snprintf(bus_text, sizeof bus_text, "%s: a mapped file, most likely the index, can no "
+		 "longer be read: it was cut short, or its disk failed\n", program_name);
+	sigemptyset(&sa.sa_mask);
+	sigaction(SIGBUS, &sa, NULL);
+}
 
 void cli_start(const char *program)
 {
@@ -38,6 +73,7 @@ void cli_start(const char *program)
 	signal(SIGPIPE, SIG_DFL);
 	/* a file that reaches the limit of its size is a failed write, not a death */
 	signal(SIGXFSZ, SIG_IGN);
+	catch_bus();
 }
 
 int cli_end(int status)
@@ -123,6 +159,19 @@ const char *cli_model(const char *option)
 	if (m && *m)
 		return m;
 	cli_usage("no model: give -m MODEL or set K3_MODEL");
+	return NULL;
+}
+
+const char *cli_model_operand(const char *option, int count, char **operand)
+{
+	if (!count)
+		return cli_model(option);
+	if (count > 1)
+		cli_usage("too many operands: '%s'", operand[1]);
+	else if (option)
+		cli_usage("the model is named twice: '%s' and '%s'", option, operand[0]);
+	else
+		return cli_model(operand[0]);
 	return NULL;
 }
 

@@ -14,8 +14,8 @@
 enum { CLI_OK = 0, CLI_FAIL = 1, CLI_USAGE = 2 };
 
 /*
- * First thing in main: file descriptors 0 to 2 exist, SIGPIPE kills, and the
- * program's name for messages is known.
+ * First thing in main: file descriptors 0 to 2 exist, SIGPIPE kills, a mapped file that can no
+ * longer be read ends the program with a sentence, and the program's name for messages is known.
  */
 void cli_start(const char *program);
 
@@ -45,6 +45,8 @@ void *cli_grow(void *array, size_t n, size_t size);
 
 /* The model that -m named, or $K3_MODEL; NULL after a complaint. */
 const char *cli_model(const char *option);
+/* The same where an operand may name it instead of -m. */
+const char *cli_model_operand(const char *option, int count, char **operand);
 
 /* Whole numbers and real numbers of options; false after a complaint. */
 bool cli_u64(const char *option, const char *text, uint64_t min, uint64_t max,

@@ -341,15 +341,11 @@ static int check(struct options *o, int count, char **operand)
 {
 	if (o->list + o->verify + (o->output || o->json || o->sum) > 1)
 		return cli_usage("--list, --verify and the making of an index exclude each other");
-	if (count > 1)
-		return cli_usage("too many operands: '%s'", operand[1]);
-	if (count && o->list)
+	if (count == 1 && o->list) {
 		o->glob = operand[0];
-	else if (count && o->model)
-		return cli_usage("the model is named twice: '%s' and '%s'", o->model, operand[0]);
-	else if (count)
-		o->model = operand[0];
-	o->model = cli_model(o->model);
+		count = 0;
+	}
+	o->model = cli_model_operand(o->model, count, operand);
 	return o->model ? CLI_OK : CLI_USAGE;
 }
 

@@ -5,10 +5,12 @@
 #include <k3/pack.h>
 #include <k3/trunk.h>
 
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char usage_text[] =
@@ -100,8 +102,9 @@ static int pack(const struct options *o, const struct k3_index *ix, const char *
 	int rc;
 
 	if (!o->output && access(k3_index_directory(ix), W_OK))
-		return k3_fail_errno(err, "%s: no trunk file can be written there, but with -o elsewhere",
-				     k3_index_directory(ix));
+		return k3_fail(err, K3_EIO, "%s: no trunk file can be written there (%s): give -o "
+			       "TRUNK to name another place", k3_index_directory(ix),
+			       strerror(errno));
 	rc = k3_pack(ix, path, options, err);
 	if (!rc)
 		rc = k3_trunk_open(path, ix, &t, err);
@@ -139,16 +142,6 @@ static int run(const struct options *o)
 	return rc ? cli_error(rc, &err) : CLI_OK;
 }
 
-static int check(struct options *o, int count, char **operand)
-{
-	if (count > 1)
-		return cli_usage("too many operands: '%s'", operand[1]);
-	if (count && o->model)
-		return cli_usage("the model is named twice: '%s' and '%s'", o->model, operand[0]);
-	o->model = cli_model(count ? operand[0] : o->model);
-	return o->model ? CLI_OK : CLI_USAGE;
-}
-
 int main(int argc, char **argv)
 {
 	enum { VERIFY = 256 };
@@ -162,7 +155,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL, 0 }
 	};
 	struct options o = { 0 };
-	int c, status;
+	int c;
 
 	cli_start("k3-pack");
 	opterr = 0;
@@ -186,9 +179,9 @@ int main(int argc, char **argv)
 						 argv[optind - 1]));
 		}
 	}
-	status = check(&o, argc - optind, argv + optind);
-	if (status)
-		return cli_end(status);
+	o.model = cli_model_operand(o.model, argc - optind, argv + optind);
+	if (!o.model)
+		return cli_end(CLI_USAGE);
 	catch_signals();
 	return cli_end(run(&o));
 }

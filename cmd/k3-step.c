@@ -13,7 +13,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- rounds ---- */
@@ -120,9 +119,9 @@ static int read_all(struct step_run *r, struct k3_err *err)
 			p = k3_reallocarray(r->tokens, room, sizeof *p);
 			if (!p)
 				return k3_fail_nomem(err);
-			memset(p + r->lines, 0, (room - r->lines) * sizeof *p);
 			r->tokens = p;
 		}
+		r->tokens[r->lines] = (struct step_tokens){ 0 };
 		rc = step_input_line(&r->in, &r->tokens[r->lines], err);
 		if (rc != 1)
 			break;

@@ -112,6 +112,17 @@ static int add_id(const struct step_input *in, struct step_tokens *t, size_t *ro
 	return 0;
 }
 
+/* There may be very many lines, of an id or two. */
+static int fit(struct step_tokens *t, struct k3_err *err)
+{
+	uint32_t *p = k3_reallocarray(t->ids, t->n, sizeof *p);
+
+	if (!p)
+		return k3_fail_nomem(err);
+	t->ids = p;
+	return 0;
+}
+
 static int ids_line(struct step_input *in, struct step_tokens *t, struct k3_err *err)
 {
 	struct k3_buf line = K3_BUF_INIT;
@@ -126,6 +137,8 @@ static int ids_line(struct step_input *in, struct step_tokens *t, struct k3_err 
 		rest = line.data;
 		while (!rc && rest && (word = strtok_r(rest, " \t", &rest)))
 			rc = add_id(in, t, &room, word, err);
+		if (!rc && t->n < room)
+			rc = fit(t, err);
 		rc = rc ? rc : 1;
 	}
 	k3_buf_free(&line);
@@ -156,8 +169,13 @@ static int record(struct step_input *in, struct step_tokens *t, struct k3_err *e
 
 int step_input_line(struct step_input *in, struct step_tokens *t, struct k3_err *err)
 {
+	int rc;
+
 	step_tokens_free(t);
-	return in->hidden ? record(in, t, err) : ids_line(in, t, err);
+	rc = in->hidden ? record(in, t, err) : ids_line(in, t, err);
+	if (rc < 0)
+		step_tokens_free(t);
+	return rc;
 }
 
 int step_input_pause(struct step_input *in, struct k3_err *err)

@@ -16,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The three nested objects that hold keys. */
-enum place { TOP, TEXT, LINEAR, PLACES };
+/* The nested objects that hold keys, each behind the one that it is in. */
+enum place { TOP, TEXT, LINEAR, QUANT, PLACES };
 
 static const char *const prefix[PLACES] = {
-	"", "text_config.", "text_config.linear_attn_config."
+	"", "text_config.", "text_config.linear_attn_config.", "text_config.quantization_config."
 };
 
 /* Of all layers together: a dozen times what the released model has. */
@@ -106,6 +106,8 @@ static const struct fixed {
 	{ TEXT, "num_nextn_predict_layers", "0", true },
 	{ TEXT, "tie_word_embeddings", "false", false },
 	{ LINEAR, "use_full_rank_gate", "true", false },
+	{ QUANT, "quant_method", "\"compressed-tensors\"", false },
+	{ QUANT, "format", "\"mxfp4-pack-quantized\"", false },
 };
 
 /*
@@ -135,14 +137,17 @@ static void mistaken(struct reader *r, enum place place, const char *key, const 
 
 static void open_places(struct reader *r, jv root)
 {
-	static const char *const key[PLACES] = { NULL, "text_config", "linear_attn_config" };
+	static const char *const key[PLACES] = {
+		NULL, "text_config", "linear_attn_config", "quantization_config"
+	};
+	static const enum place in[PLACES] = { TOP, TOP, TEXT, TEXT };
 	jv v;
 
 	r->place[TOP] = root;
 	for (int p = TEXT; p < PLACES; p++) {
-		v = get(r, (enum place)(p - 1), key[p], false);
+		v = get(r, in[p], key[p], p == QUANT);
 		if (jv_is_valid(v) && jv_get_kind(v) != JV_KIND_OBJECT) {
-			mistaken(r, (enum place)(p - 1), key[p], "an object", v);
+			mistaken(r, in[p], key[p], "an object", v);
 			v = jv_invalid();
 		}
 		r->place[p] = v;
@@ -223,12 +228,16 @@ static void check_fixed(struct reader *r)
 static void check_group(struct reader *r, const char *name, jv group)
 {
 	static const char *const want[][2] = {
-		{ "group_size", "32" }, { "num_bits", "4" }, { "type", "\"float\"" }
+		{ "format", "\"mxfp4-pack-quantized\"" },
+		{ "weights.group_size", "32" }, { "weights.num_bits", "4" },
+		{ "weights.type", "\"float\"" }, { "weights.strategy", "\"group\"" },
+		{ "weights.symmetric", "true" }, { "weights.scale_dtype", "\"torch.uint8\"" },
 	};
-	jv weights = jv_getpath(group, JV_ARRAY(jv_string("weights"))), v, text;
+	jv v, text;
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-		v = jv_getpath(jv_copy(weights), JV_ARRAY(jv_string(want[i][0])));
+		v = jv_getpath(jv_copy(group),
+			       jv_string_split(jv_string(want[i][0]), jv_string(".")));
 		if (jv_equal(jv_copy(v), jv_parse(want[i][1]))) {
 			jv_free(v);
 			continue;
@@ -238,34 +247,33 @@ static void check_group(struct reader *r, const char *name, jv group)
 			v = jv_null();
 		}
 		text = jv_dump_string(v, 0);
-		WRONG(r, "%squantization_config.config_groups.%.60s.weights.%s must be %s, "
-		      "not %.60s", prefix[TEXT], name, want[i][0], want[i][1],
-		      jv_string_value(text));
+		WRONG(r, "%sconfig_groups.%.60s.%s must be %s, not %.60s", prefix[QUANT], name,
+		      want[i][0], want[i][1], jv_string_value(text));
 		jv_free(text);
 	}
-	jv_free(weights);
+	jv_free(group);
 }
 
 /*
- * The block that describes the experts' format, if there is one.  Which tensors are quantised is
- * told by their names alone: its lists of targets and exceptions do not match the files.
+ * How experts are coded, which must not contradict what names and shapes of tensors say.  These
+ * alone tell which are quantised, with or without this object: its lists of targets and
+ * exceptions do not match the files.
  */
 static void check_quantization(struct reader *r)
 {
-	jv q = get(r, TEXT, "quantization_config", true), groups;
+	jv groups = get(r, QUANT, "config_groups", false);
 
-	if (!jv_is_valid(q))
+	if (!jv_is_valid(groups))
 		return;
-	groups = jv_getpath(q, JV_ARRAY(jv_string("config_groups")));
 	if (jv_get_kind(groups) == JV_KIND_OBJECT && jv_object_length(jv_copy(groups))) {
 		jv_object_foreach(groups, name, group) {
 			check_group(r, jv_string_value(name), group);
 			jv_free(name);
 		}
+		jv_free(groups);
 	} else {
-		WRONG(r, "%squantization_config must have config_groups", prefix[TEXT]);
+		mistaken(r, QUANT, "config_groups", "an object that is not empty", groups);
 	}
-	jv_free(groups);
 }
 
 /* Marks the layers of one list, which counts from 1, in kind (of c->layers bytes). */

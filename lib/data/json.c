@@ -3,7 +3,8 @@
  * json.c - libjq behind a strict front.
  *
  * Everything goes through libjq's streaming parser: it shows each key as often as it
- * was written, and its memory does not grow with the document.
+ * was written, and its memory does not grow with the document.  A small document that passed
+ * is given to the other parser, which builds its value.
  */
 #include "data/json.h"
 
@@ -57,71 +58,69 @@ void k3_json_end(struct k3_json *j)
 	j->parser = NULL;
 }
 
-/* What k3_json_parse has built so far. */
-struct build {
+/* What k3_json_parse has seen so far. */
+struct seen {
 	const char *name;
-	jv root;	/* owned */
 	jv closed;	/* owned: an object whose keys are the paths of all finished values */
 };
 
 /* True if the first n steps of path lead to something finished. */
-static bool is_closed(struct build *b, jv path, int n)
+static bool is_closed(struct seen *s, jv path, int n)
 {
 	jv key = jv_dump_string(jv_array_slice(jv_copy(path), 0, n), 0);
 
-	return jv_object_has(jv_copy(b->closed), key);
+	return jv_object_has(jv_copy(s->closed), key);
 }
 
-static void close_path(struct build *b, jv path, int n)
+static void close_path(struct seen *s, jv path, int n)
 {
 	jv key = jv_dump_string(jv_array_slice(jv_copy(path), 0, n), 0);
 
-	b->closed = jv_object_set(b->closed, key, jv_true());
+	s->closed = jv_object_set(s->closed, key, jv_true());
 }
 
-static int grow(void *arg, jv path, jv leaf, struct k3_err *err)
+/* Refuses a key that leads to something finished. */
+static int check_keys(void *arg, jv path, jv leaf, struct k3_err *err)
 {
-	struct build *b = arg;
+	struct seen *s = arg;
 	int n = jv_array_length(jv_copy(path)), rc;
 	jv text;
 
 	if (!jv_is_valid(leaf)) {
-		close_path(b, path, n - 1);
+		close_path(s, path, n - 1);
 		return 0;
 	}
-	if (n == 0 && jv_get_kind(leaf) != JV_KIND_OBJECT)
-		return k3_fail(err, K3_EDATA, "%s: the JSON value is not an object", b->name);
 	for (int i = 1; i <= n; i++) {
-		if (!is_closed(b, path, i))
+		if (!is_closed(s, path, i))
 			continue;
 		text = jv_dump_string(jv_array_get(jv_copy(path), i - 1), 0);
-		rc = k3_fail(err, K3_EDATA, "%s: the key %s is given twice", b->name,
+		rc = k3_fail(err, K3_EDATA, "%s: the key %s is given twice", s->name,
 			     jv_string_value(text));
 		jv_free(text);
 		return rc;
 	}
-	close_path(b, path, n);
-	b->root = jv_setpath(b->root, jv_copy(path), jv_copy(leaf));
+	close_path(s, path, n);
 	return 0;
 }
 
+/* Putting the events together instead, by jv_setpath, would copy a whole list for each entry. */
 int k3_json_parse(const char *text, size_t len, const char *name, jv *out, struct k3_err *err)
 {
-	struct build b = { name, jv_null(), jv_object() };
+	struct seen s = { name, jv_object() };
 	struct k3_json j;
-	int rc = k3_json_begin(&j, name, grow, &b, err);
+	int rc = k3_json_begin(&j, name, check_keys, &s, err);
 
 	if (!rc)
 		rc = k3_json_push(&j, text, len, true, err);
-	if (!rc && jv_get_kind(b.root) != JV_KIND_OBJECT)
-		rc = k3_fail(err, K3_EDATA, "%s: the JSON value is not an object", name);
 	k3_json_end(&j);
-	jv_free(b.closed);
+	jv_free(s.closed);
 	if (rc)
-		jv_free(b.root);
-	else
-		*out = b.root;
-	return rc;
+		return rc;
+	*out = jv_parse_sized(text, (int)len);
+	if (jv_get_kind(*out) == JV_KIND_OBJECT)
+		return 0;
+	jv_free(*out);
+	return k3_fail(err, K3_EDATA, "%s: the JSON value is not an object", name);
 }
 
 bool k3_json_u64(jv v, uint64_t max, uint64_t *out)

@@ -19,12 +19,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What an allocation costs beside its bytes, where it has pages of its own. */
-enum { SLACK = 4096 };
-
 static uint32_t layers(const struct k3_state *s)
 {
 	return s->shape.last - s->shape.first;
+}
+
+/* Slices that may be in memory. */
+static uint32_t residents(const struct k3_state *s)
+{
+	return s->passing ? 1 : layers(s);
 }
 
 /* Memory for the layers of s->shape. */
@@ -32,7 +35,9 @@ static int prepare(struct k3_state *s, struct k3_err *err)
 {
 	uint32_t mla = 0;
 
-	s->layer = k3_calloc(layers(s), sizeof *s->layer);
+	s->layer = k3_calloc(residents(s), sizeof *s->layer);
+	if (s->passing)
+		return s->layer ? 0 : k3_fail_nomem(err);
 	s->mla_number = k3_calloc(layers(s), sizeof *s->mla_number);
 	if (!s->layer || !s->mla_number)
 		return k3_fail_nomem(err);
@@ -47,6 +52,8 @@ static int first_head(struct k3_state *s, struct k3_err *err)
 	uint32_t slot = 0;
 
 	s->head = (struct k3_state_head){ .next = s->shape.last };
+	if (s->passing)
+		return 0;
 	s->head.layer = k3_calloc(layers(s), sizeof *s->head.layer);
 	if (!s->head.layer)
 		return k3_fail_nomem(err);
@@ -224,7 +231,7 @@ int k3_state_inspect(const char *path, struct k3_state **out, struct k3_err *err
 
 void k3_state_forget(struct k3_state *s, uint32_t i)
 {
-	struct k3_resident *r = &s->layer[i];
+	struct k3_resident *r = k3_state_resident(s, i);
 
 	for (uint64_t k = 0; k < r->pages; k++)
 		free(r->page[k]);
@@ -237,7 +244,7 @@ void k3_state_close(struct k3_state *s)
 {
 	if (!s)
 		return;
-	for (uint32_t i = 0; s->layer && i < layers(s); i++)
+	for (uint32_t i = 0; s->layer && i < residents(s); i++)
 		k3_state_forget(s, i);
 	if (s->fd >= 0)
 		close(s->fd);
@@ -301,25 +308,42 @@ int k3_state_ids(struct k3_state *s, uint32_t **out, struct k3_err *err)
 	return rc;
 }
 
-/* Of a layer, with its share of what is not a slice. */
-static uint64_t layer_memory(enum k3_kind kind, uint64_t slice_floats, uint64_t page_floats,
+/* What malloc takes for so many bytes: a word more, rounded; for many, pages of their own. */
+static uint64_t heap(uint64_t n)
+{
+	n += 16;
+	return n < 128 << 10 ? (n + 15) & ~15ull : (n + 4095) & ~4095ull;
+}
+
+static uint64_t slice_memory(enum k3_kind kind, uint64_t slice_floats, uint64_t page_floats,
 			     uint64_t positions)
 {
 	uint64_t pages = (positions + K3_PAGE - 1) / K3_PAGE;
-	uint64_t bytes = kind == K3_KDA ? slice_floats * sizeof(float)
-					: pages * (page_floats * sizeof(float) + sizeof(float *));
 
-	return bytes + sizeof(struct k3_resident) + sizeof(struct k3_state_layer) + SLACK;
+	if (kind == K3_KDA)
+		return heap(slice_floats * sizeof(float));
+	return pages * heap(page_floats * sizeof(float)) + heap(pages * sizeof(float *));
+}
+
+/* What a state has beside its slices. */
+static uint64_t own_memory(uint32_t n, bool passing)
+{
+	uint64_t bytes = heap(sizeof(struct k3_state)) + heap(n * sizeof(uint8_t));
+
+	if (passing)
+		return bytes + heap(sizeof(struct k3_resident));
+	return bytes + heap(n * sizeof(struct k3_resident)) +
+	       heap(n * sizeof(struct k3_state_layer)) + heap(n * sizeof(uint32_t));
 }
 
 /* kind: of each of n layers */
-static struct k3_state_bytes memory(const uint8_t *kind, uint32_t n, uint64_t slice_floats,
-				    uint64_t page_floats, uint64_t positions)
+static struct k3_state_bytes memory(const uint8_t *kind, uint32_t n, bool passing,
+				    uint64_t slice_floats, uint64_t page_floats, uint64_t positions)
 {
-	struct k3_state_bytes m = { 0, 0 };
+	struct k3_state_bytes m = { 0, 0, own_memory(n, passing) };
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t bytes = layer_memory(kind[i], slice_floats, page_floats, positions);
+		uint64_t bytes = slice_memory(kind[i], slice_floats, page_floats, positions);
 
 		m.all += bytes;
 		m.layer = bytes > m.layer ? bytes : m.layer;
@@ -327,20 +351,22 @@ static struct k3_state_bytes memory(const uint8_t *kind, uint32_t n, uint64_t sl
 	return m;
 }
 
-struct k3_state_bytes k3_state_memory_of(const struct k3_state_spec *spec, uint64_t positions)
+struct k3_state_bytes k3_state_memory_of(const struct k3_state_spec *spec, bool passing,
+					 uint64_t positions)
 {
 	const struct k3_config *c = spec->config;
 	uint64_t all = (uint64_t)c->kda_heads * c->kda_dim;
 
-	return memory(c->kind + spec->first, spec->last - spec->first,
+	return memory(c->kind + spec->first, spec->last - spec->first, passing,
 		      all * c->kda_dim + 3 * (c->conv - 1) * all,
 		      (uint64_t)K3_PAGE * (c->kv_rank + c->rope), positions);
 }
 
 struct k3_state_bytes k3_state_memory(const struct k3_state *s, uint64_t n)
 {
-	return memory(s->shape.kind, layers(s), s->shape.kda_floats + s->shape.conv_floats,
-		      s->shape.page_floats, s->head.ids + n + s->room);
+	return memory(s->shape.kind, layers(s), s->passing,
+		      s->shape.kda_floats + s->shape.conv_floats, s->shape.page_floats,
+		      s->head.ids + n + s->room);
 }
 
 int k3_state_reserve(struct k3_state *s, uint64_t n, struct k3_err *err)
@@ -413,7 +439,7 @@ static int damaged_layer(const struct k3_state *s, uint32_t i, struct k3_err *er
 
 static int load_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 {
-	struct k3_resident *r = &s->layer[i];
+	struct k3_resident *r = k3_state_resident(s, i);
 	uint64_t n = s->shape.kda_floats + s->shape.conv_floats;
 	int rc;
 
@@ -467,7 +493,7 @@ uint64_t k3_state_sum_positions(const struct k3_state *s, const struct k3_reside
 
 static int load_pages(struct k3_state *s, uint32_t i, struct k3_err *err)
 {
-	struct k3_resident *r = &s->layer[i];
+	struct k3_resident *r = k3_state_resident(s, i);
 	uint64_t n = k3_state_taken(s, i);
 	int rc = 0;
 
@@ -487,7 +513,7 @@ static int load_pages(struct k3_state *s, uint32_t i, struct k3_err *err)
 int k3_state_slice(struct k3_state *s, uint32_t layer, struct k3_slice *out, struct k3_err *err)
 {
 	uint32_t i = layer - s->shape.first;
-	struct k3_resident *r = &s->layer[i];
+	struct k3_resident *r = k3_state_resident(s, i);
 	int rc = 0;
 
 	*out = (struct k3_slice){ .positions = k3_state_taken(s, i) };

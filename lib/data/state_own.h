@@ -26,11 +26,18 @@ struct k3_state {
 	bool readonly;
 	char *path;		/* owned; NULL without a file */
 	struct k3_state_head head;
-	struct k3_resident *layer;	/* one for each layer of the range */
+	struct k3_resident *layer;	/* one for each layer of the range; one in all if passing */
+	/* NULL if passing, as head.layer is */
 	uint32_t *mla_number;	/* of each layer of the range: its place among MLA layers */
 };
 
 /* Layers are counted from the range's first one here. */
+
+/* The slice of layer i; a passing state has one at a time. */
+static inline struct k3_resident *k3_state_resident(const struct k3_state *s, uint32_t i)
+{
+	return &s->layer[s->passing ? 0 : i];
+}
 
 /* Positions that layer i has taken. */
 uint64_t k3_state_taken(const struct k3_state *s, uint32_t i);

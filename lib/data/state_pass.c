@@ -111,7 +111,7 @@ static int write_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 /* Writes the latents of positions from `from` on, which continue the sum. */
 static int write_positions(struct k3_state *s, uint32_t i, uint64_t from, struct k3_err *err)
 {
-	struct k3_resident *r = &s->layer[i];
+	struct k3_resident *r = k3_state_resident(s, i);
 	uint64_t p = from;
 	int rc = 0;
 
@@ -186,16 +186,17 @@ int k3_state_give_file(struct k3_state *s, const char *directory, struct k3_err 
 int k3_state_store(struct k3_state *s, uint32_t layer, struct k3_err *err)
 {
 	uint32_t i = layer - s->shape.first;
+	struct k3_resident *r = k3_state_resident(s, i);
 	int rc = 0;
 
-	if (s->path && !s->layer[i].stored)
+	if (s->path && !r->stored)
 		rc = s->shape.kind[i] == K3_KDA ? write_kda(s, i, err)
 						: write_positions(s, i, k3_state_taken(s, i), err);
 	if (rc)
 		return rc;
 	if (s->passing || s->paged)
 		k3_state_forget(s, i);
-	s->layer[i].stored = true;
+	r->stored = true;
 	return 0;
 }
 
@@ -215,6 +216,6 @@ int k3_state_commit(struct k3_state *s, uint32_t layer, const struct k3_residual
 		s->head.pass = 0;
 	if (s->path)
 		rc = write_head(s, err);
-	s->layer[i].stored = false;
+	k3_state_resident(s, i)->stored = false;
 	return rc;
 }

@@ -3,25 +3,20 @@
 #include "engine/fit.h"
 #include "engine/shelf.h"
 #include "model/layer.h"
+#include "sys/small.h"
 
-/* Bytes of a token in a sweep beside its vectors: its names, its row's place, its id; and of a line. */
-enum { TOKEN = 88, LINE = 256 };
+/*
+ * Beside vectors and states.  Of a token its id, its names and places in the sweep, in a report and
+ * among the rows of logits.  Of a line what was read of it, with one allocation, what the sweep
+ * knows of it, and its segment in a tile.
+ */
+enum { TOKEN = 88, LINE = 288 };
 
 /*
  * Users that an expert can take at a time: so many times as the average expert has, so that hardly any has to pass
  * twice; if that is too much, so few.
  */
 enum { POPULAR = 4, FEW = 16 };
-
-static uint64_t max(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-static uint64_t min(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 uint64_t k3_logits_bytes(const struct k3_config *c)
 {
@@ -31,8 +26,8 @@ uint64_t k3_logits_bytes(const struct k3_config *c)
 /* With one row of logits. */
 static uint64_t sweep_bytes(const struct k3_config *c, unsigned threads, const struct k3_fit *s)
 {
-	uint64_t positions = max(s->positions, c->layers + 2), n = s->tokens;
-	uint64_t users = max(s->tile, s->group);
+	uint64_t positions = k3_max(s->positions, c->layers + 2), n = s->tokens;
+	uint64_t users = k3_max(s->tile, s->group);
 	uint64_t sum = k3_shelf_bytes(n, s->sources, c->hidden, s->spilled, s->tile);
 
 	if (s->streams)
@@ -52,7 +47,7 @@ static uint64_t sweep_bytes(const struct k3_config *c, unsigned threads, const s
  */
 static void states_bytes(struct k3_fit *s, uint64_t room)
 {
-	uint64_t slices = min(s->moving, s->tile) * s->slice;
+	uint64_t slices = k3_min(s->moving, s->tile) * s->slice;
 
 	s->paged = s->stay + s->may_go > room;
 	s->ahead = s->paged && s->tile >= s->tokens && s->stay + 2 * slices <= room;
@@ -72,14 +67,14 @@ static bool fits(const struct k3_config *c, unsigned threads, uint64_t have, str
 static void set_tile(struct k3_fit *s, uint64_t tile, uint64_t group)
 {
 	s->tile = tile;
-	s->group = min(max(tile, group), max(s->tokens, 1));
+	s->group = k3_min(k3_max(tile, group), k3_max(s->tokens, 1));
 }
 
 /* The largest tile that fits, and of as many tiles those of equal size.  False if no tile fits. */
 static bool fit_tile(const struct k3_config *c, unsigned threads, uint64_t have, uint64_t group,
 		     struct k3_fit *s)
 {
-	uint64_t all = max(s->tokens, 1), good = 0, bad = all, tiles;
+	uint64_t all = k3_max(s->tokens, 1), good = 0, bad = all, tiles;
 
 	while (bad - good > 1) {
 		uint64_t half = good + (bad - good) / 2;
@@ -90,19 +85,19 @@ static bool fit_tile(const struct k3_config *c, unsigned threads, uint64_t have,
 		else
 			bad = half;
 	}
-	tiles = (all + max(good, 1) - 1) / max(good, 1);
+	tiles = (all + k3_max(good, 1) - 1) / k3_max(good, 1);
 	set_tile(s, (all + tiles - 1) / tiles, group);
 	return fits(c, threads, have, s);
 }
 
 bool k3_fit_memory(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s)
 {
-	uint64_t all = max(s->tokens, 1), asked = s->tile;
-	uint64_t popular = c->experts ? max(POPULAR * all * c->chosen / c->experts, FEW) : FEW;
+	uint64_t all = k3_max(s->tokens, 1), asked = s->tile;
+	uint64_t popular = c->experts ? k3_max(POPULAR * all * c->chosen / c->experts, FEW) : FEW;
 
 	s->spilled = false;
 	s->group = all;
-	s->tile = asked ? min(asked, all) : all;
+	s->tile = asked ? k3_min(asked, all) : all;
 	if (fits(c, threads, have, s))
 		return true;
 	s->spilled = s->may_spill;

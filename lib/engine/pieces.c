@@ -3,6 +3,7 @@
 #include "engine/pieces.h"
 #include "math/code.h"
 #include "sys/direct.h"
+#include "sys/small.h"
 #include "sys/team.h"
 
 #include <k3/buf.h>
@@ -98,12 +99,12 @@ static void measure(struct k3_pieces *w, const struct k3_use *u)
 		for (uint64_t k = i; k < i + n; k++) {
 			k3_use_place(w->config, u, k, &bytes);
 			sum += bytes;
-			w->most.block = bytes > w->most.block ? bytes : w->most.block;
+			w->most.block = k3_max(w->most.block, bytes);
 		}
 		w->total += sum;
-		w->most.blocks = n > w->most.blocks ? n : w->most.blocks;
-		w->most.bytes = sum > w->most.bytes ? sum : w->most.bytes;
-		w->span = span > w->span ? span : w->span;
+		w->most.blocks = k3_max(w->most.blocks, n);
+		w->most.bytes = k3_max(w->most.bytes, sum);
+		w->span = k3_max(w->span, span);
 	}
 }
 

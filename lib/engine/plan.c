@@ -14,6 +14,7 @@
 #include "engine/source.h"
 #include "model/layer.h"
 #include "sys/memory.h"
+#include "sys/small.h"
 #include "sys/team.h"
 
 #include <inttypes.h>
@@ -41,16 +42,6 @@ enum { LOGITS_PART = 64 };
 
 /* Positions that a sequence is planned for: more take what pins had. */
 enum { POSITIONS = K3_PAGE };
-
-static uint64_t max(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-static uint64_t min(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* ---- the trunk file ---- */
 
@@ -112,7 +103,7 @@ static struct k3_fit least_sweep(const struct k3_index *ix, const struct k3_engi
 {
 	const struct k3_config *c = k3_index_config(ix);
 	struct k3_state_spec spec = { c, k3_index_fingerprint(ix), o->first, o->last };
-	struct k3_state_bytes state = k3_state_memory_of(&spec, POSITIONS);
+	struct k3_state_bytes state = k3_state_memory_of(&spec, o->passing, POSITIONS);
 	bool may_go = o->passing || o->temporary;
 	uint64_t tokens = o->sequences * (1 + o->drafted);
 
@@ -121,7 +112,7 @@ static struct k3_fit least_sweep(const struct k3_index *ix, const struct k3_engi
 		.lines = o->sequences, .positions = POSITIONS,
 		.sources = k3_config_sources(c, o->last), .streams = o->first > 0,
 		.may_spill = o->temporary && !o->drafted, .moving = o->sequences, .slice = state.layer,
-		.stay = may_go ? 0 : o->sequences * state.all,
+		.stay = o->sequences * (state.itself + (may_go ? 0 : state.all)),
 		.may_go = o->temporary && !o->passing ? o->sequences * state.all : 0,
 	};
 }
@@ -158,7 +149,7 @@ static int choose_memory(const struct k3_engine_options *o, uint64_t *out, struc
 			       "which are %" PRIu64, o->memory, m.limit, m.most);
 	*out = o->memory;
 	if (!o->memory) {
-		uint64_t leave = max(m.available / LEAVE_PART, LEAVE_LEAST);
+		uint64_t leave = k3_max(m.available / LEAVE_PART, LEAVE_LEAST);
 
 		*out = m.available > 2 * leave ? m.available - leave : m.available / 2;
 	}
@@ -217,7 +208,7 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	p->index = index_bytes(ix, blocks);
 	buffers = k3_weights_buffers(c, &b->weights);
 	p->ring = k3_reader_memory(&buffers);
-	b->logits = min(p->memory / LOGITS_PART, LOGITS);
+	b->logits = k3_min(p->memory / LOGITS_PART, LOGITS);
 	b->fixed = p->process + p->index + p->ring;
 	round_bytes(ix, o, b->threads, p->memory > b->fixed ? p->memory - b->fixed : 0, p);
 	p->floor += b->fixed;

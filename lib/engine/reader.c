@@ -8,6 +8,7 @@
  * for each worker and one more there is always one that becomes free.
  */
 #include "engine/reader.h"
+#include "sys/small.h"
 
 #include <k3/buf.h>
 
@@ -16,7 +17,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Entries in the queue.  STACK: a reader's thread calls little but pread. */
 enum { QUEUE = 1024, STACK = 128 << 10 };
@@ -402,14 +402,6 @@ void k3_reader_known(struct k3_reader *r)
 
 /* ---- for users ---- */
 
-static uint64_t nanoseconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* 1 if entry n is here, 0 if it may still come, or a failure. */
 static int arrived(struct k3_reader *r, uint64_t n, struct k3_err *err)
 {
@@ -436,12 +428,12 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 
 	pthread_mutex_lock(&r->lock);
 	while (!(rc = arrived(r, n, err))) {
-		since = since ? since : nanoseconds();
+		since = since ? since : k3_nanoseconds();
 		r->awaited[n % QUEUE] = true;
 		pthread_cond_wait(&r->ready, &r->lock);
 	}
 	if (since)
-		r->waited += nanoseconds() - since;
+		r->waited += k3_nanoseconds() - since;
 	if (rc > 0)
 		*out = r->slot[n % QUEUE].entry;
 	pthread_mutex_unlock(&r->lock);

@@ -170,6 +170,7 @@ static void count_states(const struct k3_engine *e, const struct k3_line *line, 
 		struct k3_state_bytes b = k3_state_memory(line[i].state, taken + line[i].n -
 							  line[i].drafted);
 
+		s->stay += b.itself;
 		if (!k3_state_passing(line[i].state) && !can_be_paged(e, line[i].state)) {
 			s->stay += b.all;
 			continue;

@@ -13,6 +13,7 @@
 #include "engine/pins.h"
 #include "math/code.h"
 #include "math/kernels.h"
+#include "sys/small.h"
 
 #include <k3/buf.h>
 
@@ -408,24 +409,20 @@ static const struct k3_feed_ops ops = { feed_matrix, feed_block, feed_release, f
 
 /* ---- making one ---- */
 
-static uint64_t max(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* The scales of an expert's matrix, or the codes of a block: whichever is more. */
 static uint64_t expert_entry(const struct k3_config *c, enum k3_role role, uint64_t block_rows)
 {
 	struct k3_expert_cut m = k3_expert_cut(c, role, block_rows);
 	uint64_t rows = m.block_rows < m.rows ? m.block_rows : m.rows;
 
-	return max(m.rows * m.scale_bytes, rows * m.code_bytes);
+	return k3_max(m.rows * m.scale_bytes, rows * m.code_bytes);
 }
 
 /* The most that an entry can have. */
 static uint64_t largest_entry(const struct k3_config *c, uint64_t block_rows)
 {
-	uint64_t entry = max(expert_entry(c, K3_W1, block_rows), expert_entry(c, K3_W2, block_rows));
+	uint64_t entry = k3_max(expert_entry(c, K3_W1, block_rows),
+				expert_entry(c, K3_W2, block_rows));
 	struct k3_order order;
 
 	for (uint32_t layer = 0; layer <= c->layers; layer++) {
@@ -435,7 +432,7 @@ static uint64_t largest_entry(const struct k3_config *c, uint64_t block_rows)
 			uint64_t rows = u->block_rows < u->rows ? u->block_rows : u->rows;
 
 			/* a coded block is at most a little larger than its rows */
-			entry = max(entry, u->vector ? u->bytes : k3_code_bound(rows, u->cols));
+			entry = k3_max(entry, u->vector ? u->bytes : k3_code_bound(rows, u->cols));
 		}
 	}
 	return entry;
@@ -449,7 +446,7 @@ struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
 		.request = o->request, .depth = o->depth,
 	};
 
-	ro.buffers = (unsigned)max(o->ring / ro.buffer, k3_reader_least(o->workers));
+	ro.buffers = (unsigned)k3_max(o->ring / ro.buffer, k3_reader_least(o->workers));
 	return ro;
 }
 

@@ -4,16 +4,12 @@
 #include "model/kda.h"
 #include "model/mla.h"
 #include "model/product.h"
+#include "sys/small.h"
 
 #include <k3/buf.h>
 
 #include <stdlib.h>
 #include <string.h>
-
-static uint64_t max(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 static uint64_t kda_width(const struct k3_config *c)
 {
@@ -22,7 +18,7 @@ static uint64_t kda_width(const struct k3_config *c)
 
 static uint64_t dense_or_shared(const struct k3_config *c)
 {
-	return max(c->dense_width, (uint64_t)c->shared * c->expert_width);
+	return k3_max(c->dense_width, (uint64_t)c->shared * c->expert_width);
 }
 
 uint64_t k3_scratch_size(const struct k3_config *c, uint64_t positions)
@@ -30,10 +26,10 @@ uint64_t k3_scratch_size(const struct k3_config *c, uint64_t positions)
 	uint64_t mix = (uint64_t)c->hidden + c->layers + 2 + positions;
 	uint64_t kda = K3_KDA_SCRATCH(c->kda_dim);
 	uint64_t attend = K3_MLA_GROUP * (positions + 1 + K3_PAGE);
-	uint64_t mla = max(attend, (K3_MLA_GROUP + 1) * (uint64_t)c->v_dim);
-	uint64_t combine = K3_COMBINE_TILE * max(c->hidden, c->latent);
+	uint64_t mla = k3_max(attend, (K3_MLA_GROUP + 1) * (uint64_t)c->v_dim);
+	uint64_t combine = K3_COMBINE_TILE * k3_max(c->hidden, c->latent);
 
-	return max(max(mix, kda), max(mla, combine));
+	return k3_max(k3_max(mix, kda), k3_max(mla, combine));
 }
 
 int k3_vectors_new(const struct k3_config *c, struct k3_layer_vectors *v, struct k3_err *err)
@@ -46,10 +42,10 @@ int k3_vectors_new(const struct k3_config *c, struct k3_layer_vectors *v, struct
 		{ &v->attn_fold, c->hidden }, { &v->mlp_fold, c->hidden },
 		{ &v->attn_norm, c->hidden }, { &v->mlp_norm, c->hidden },
 		{ &v->conv[0], conv }, { &v->conv[1], conv }, { &v->conv[2], conv },
-		{ &v->dt_bias, kda_width(c) }, { &v->a_log, max(c->kda_heads, c->kda_dim) },
+		{ &v->dt_bias, kda_width(c) }, { &v->a_log, k3_max(c->kda_heads, c->kda_dim) },
 		{ &v->kda_norm, c->kda_dim }, { &v->qa_norm, c->q_rank },
 		{ &v->kva_norm, c->kv_rank }, { &v->router_bias, c->experts },
-		{ &v->latent_norm, c->latent }, { &v->temp, max(conv, c->hidden) },
+		{ &v->latent_norm, c->latent }, { &v->temp, k3_max(conv, c->hidden) },
 	};
 
 	*v = (struct k3_layer_vectors){ 0 };
@@ -174,8 +170,8 @@ static void tile_parts(const struct k3_config *c, struct k3_tile *t, struct part
 	uint64_t p = kda_width(c), g = (uint64_t)c->mla_heads * c->v_dim;
 	uint64_t q = (uint64_t)c->mla_heads * (c->nope + c->rope);
 	const struct part all[TILE_PARTS] = {
-		{ &t->x, c->hidden }, { &t->y, c->hidden }, { &t->q, max(p, q) }, { &t->k, p },
-		{ &t->v, p }, { &t->g, max(p, g) }, { &t->z, p }, { &t->fa, c->kda_dim },
+		{ &t->x, c->hidden }, { &t->y, c->hidden }, { &t->q, k3_max(p, q) }, { &t->k, p },
+		{ &t->v, p }, { &t->g, k3_max(p, g) }, { &t->z, p }, { &t->fa, c->kda_dim },
 		{ &t->beta, c->kda_heads }, { &t->qa, c->q_rank },
 		{ &t->kva, (uint64_t)c->kv_rank + c->rope }, { &t->gate, dense_or_shared(c) },
 		{ &t->up, dense_or_shared(c) }, { &t->router, c->experts },

@@ -223,13 +223,16 @@ fails 1 'standard output: No space left' "a report that cannot be written" \
 fails 1 'fifo: not a regular file' "to a fifo" k3-pack -o fifo small
 fails 1 '/dev/null: not a regular file' "to a device" k3-pack -o /dev/null small
 fails 1 'nowhere/t.k3t: No such file' "to a directory that is not there" k3-pack -o nowhere/t.k3t small
+elsewhere='small: no trunk file can be written there \(.+\): give -o TRUNK to name another place'
 if [ "$(id -u)" -ne 0 ]; then
 	chmod a-w small
-	fails 1 'small: no trunk file can be written there, but with -o elsewhere' \
-		"to a directory that cannot be written" k3-pack small
+	fails 1 "$elsewhere" "to a directory that cannot be written" k3-pack small
 	chmod u+w small
+elif mount --bind small small 2>err && mount -o remount,ro,bind small 2>>err; then
+	fails 1 "$elsewhere" "to a file system that cannot be written" k3-pack small
+	umount small
 else
-	skip "to a directory that cannot be written" "root can"
+	skip "to a directory that cannot be written" "root can, and may not mount one"
 fi
 
 cp -r small part

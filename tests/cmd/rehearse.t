@@ -7,7 +7,7 @@
 disk=$tmp/disk
 mkdir "$disk"
 trap 'umount "$disk"/*/disk 2>/dev/null; rm -rf "$tmp"' EXIT
-left() { ls "$disk"; grep -cF "$(basename "$tmp" | sed 's/ .*//')" /proc/mounts; }
+left() { ls "$disk"; grep -cF "${tmp##* }" /proc/mounts; }
 
 # 40 layers like the released ones; experts of 51 pages, in which codes and scales are whole pages
 "$python" - "$tmp/config.json" <<'EOF'

@@ -133,6 +133,56 @@ if [ -n "$preload" ]; then
 		done
 	done
 
+	# ---- a signal while a disk hangs ----
+	mkdir scratch
+	head -n 1 in | k3-step -m m --trunk none --logits none -s before
+	cp before s
+	next=$(tail -n 1 in | k3-step -m m --trunk none --logits none -s s --trace /dev/stdout |
+		jq -r 'select(.event == "route" and .layer == 4) | .experts[1]')
+	rm -f now
+	touch stopped meant
+	ls >files
+	# ended SIGNAL NUMBER PLACE STATE: it dies by the signal, and leaves one record and the state; the
+	# next process comes to the records and to the state of an undisturbed run
+	ended() {
+		rm -f s
+		r=$(TMPDIR=$tmp/scratch K3_FAULT_WHEN=now faulty hang "$3" "$python" "$top/tests/cmd/signalled.py" "$1" \
+			"$4" k3-step -m m --trunk m.k3t -t $t --mem "$small" -s s)
+		is "$r,$(cat err)" "-$2 $record at once," "$1 in mid-round, $t threads, state $4: it ends at once, without a word"
+		head -c $record want >first
+		same first got 'behind the record of the first round'
+		is "$(ls | diff files -),$(ls scratch)" , 'and no file stays behind'
+		k3-stat -j s | jq 'del(.commits, .file)' >stopped
+		cp before s2
+		case $4 in
+		'3 '*) ;;
+		*' 0 '*) tail -n 1 in | k3-step -m m --trunk none -s s2 --logits none ;;
+		*) tail -n 1 in | k3-step -m m --trunk none -s s2 --until "${4##* }" ;;
+		esac
+		k3-stat -j s2 | jq 'del(.commits, .file)' >meant
+		same meant stopped 'the state is that of a run that was stopped there on purpose'
+		rm s2
+		case $4 in
+		'3 '*) tail -n 1 in | k3-step -m m --trunk none -s s >got ;;
+		*' 0 '*) k3-step -m m --trunk none -s s --again </dev/null >got ;;
+		*) k3-step -m m --trunk none -s s </dev/null >got ;;
+		esac
+		tail -c $record want >second
+		same second got 'and it goes on to the same bits'
+	}
+	for t in 1 3; do
+		while read -r name number; do
+			ended "$name" "$number" "$(tensor m language_model.model.embed_tokens.weight $((8 * 384)))" '3 0 9'
+			ended "$name" "$number" "$(block m.k3t 4 12)" '4 1 4'
+			ended "$name" "$number" "$(tensor m $layer.4.block_sparse_moe.experts.$next.w3.weight_packed)" '4 1 4'
+			ended "$name" "$number" "$(block m.k3t 9 5)" '4 0 9'
+		done <<-EOF
+			SIGTERM 15
+			SIGINT 2
+			SIGHUP 1
+		EOF
+	done
+
 	# ---- a bit that changes on its way ----
 	cp -r m sums
 	rm -f sums/*.k3i
@@ -238,6 +288,17 @@ r=$(mid 'truncate -s 500000 m2/model-00002-of-000002.safetensors' k3-step -m m2 
 is "$r,$(wc -l <err)" "1 $record,1" 'a shard that is cut, of which experts are read'
 grep -Eq 'm2/model-00002-of-000002\.safetensors: .*offset [0-9]+' err
 ok $? 'with file and offset'
+for t in 1 3; do
+	cp -r m m3
+	r=$(mid 'truncate -s 0 m3/model.k3i' k3-step -m m3 --trunk m.k3t --mem "$small" -t $t)
+	is "$r,$(wc -l <err)" "1 $record,1" "an index that is cut, $t threads"
+	grep -q '^k3-step: a mapped file, most likely the index, .* cut short' err
+	ok $? 'which is told, for all that the system does is to send a signal'
+	rm -r m3
+done
+# shellcheck disable=SC2016 # the inner shell's
+r=$(mid 'kill -BUS "$(cat pid)"' sh -c 'echo $$ >pid && exec k3-step -m m')
+is "$r,$(cat err)" "-7 $record," 'that signal from elsewhere kills without a word of files'
 for i in 1 2 3; do
 	k3-step -m m --trunk m.k3t --mem "$small" -t $i <in >"got$i" &
 done

@@ -158,6 +158,15 @@ jq -s -e --slurpfile i demo.json '[.[] | select(.event == "layer" and .mlp == "m
 	.expert_bytes + .expert_kept > $n * $i[0].expert.bytes] | length == 8 and all' trace >out
 ok $? 'with hardly any memory experts pass again for the next of their tokens'
 
+# ---- very many lines, so that what each of them costs is most of all ----
+tiny little
+yes 5 | head -n 40000 >in
+set -- -m little -b all --logits all
+k3-step "$@" --mem 20M <in >out 2>err
+least=$(sed -n 's/.*take \([0-9]*\) bytes.*/\1/p' err)
+# a little more, or each tile would be one token
+is "$(step out $((least + 1000000)) "$@" <in)" 0 '40000 lines of an id: what the refusal names is enough'
+
 # ---- bytes ----
 { ids 12 1; echo 3; echo 4; } >in
 all=$(jq '[.trunk, .head, .output | .bytes] | add' big.json)

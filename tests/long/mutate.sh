@@ -6,27 +6,12 @@
 # extended regular expression): changes one file of lib/ in a copy of the tree, builds there, and
 # demands that one of the named tests fails.  Run from the top of the tree; some minutes.
 # With -n nothing is built: do the lines still change something, and are the tests there?
-set -u
+. tests/cmd/lib.sh
 dry=
 [ "${1:-}" = -n ] && dry=yes && shift
 pattern=${1:-.}
-top=$(pwd)
 table=$top/tests/long/mutants
-copy=$(mktemp -d "${TMPDIR:-/tmp}/k3mutate.XXXXXX") || exit 1
-trap 'rm -rf "$copy"' EXIT
-trap 'exit 1' HUP INT TERM
-n=0 failures=0
-
-# ok STATUS TEXT
-ok() {
-	n=$((n + 1))
-	if [ "$1" -eq 0 ]; then
-		echo "ok $n - $2"
-	else
-		echo "not ok $n - $2"
-		failures=$((failures + 1))
-	fi
-}
+copy=$tmp
 
 # test_in_copy TEST: builds what it needs and runs it; 0 if it passes, 1 if not, 2 if not built
 test_in_copy() {
@@ -131,5 +116,4 @@ while IFS= read -r line; do
 	esac
 done <"$table"
 [ -z "$what" ] || spring
-echo "1..$n"
-[ "$failures" -eq 0 ]
+plan

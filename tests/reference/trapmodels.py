@@ -216,9 +216,9 @@ def quantised(tap):
             'quant_method': 'compressed-tensors', 'format': 'mxfp4-pack-quantized',
             'ignore': ['lm_head', 're:.*self_attn.*', 're:.*shared_experts.*', 're:.*mlp\\..*'],
             'config_groups': {'group_0': {
-                'targets': ['Linear'], 'input_activations': None,
+                'format': 'mxfp4-pack-quantized', 'targets': ['Linear'], 'input_activations': None,
                 'weights': {'group_size': 32, 'num_bits': 4, 'type': 'float', 'strategy': 'group',
-                            'symmetric': True}}}}
+                            'symmetric': True, 'scale_dtype': 'torch.uint8'}}}}
         with open(path, 'w', encoding='utf-8') as f:
             json.dump(config, f)
         after, = agree.step(folder, ids)

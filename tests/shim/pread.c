@@ -8,6 +8,7 @@
  *	eof	find the end of the file at FROM
  *	short	return a page at a time
  *	stall	take two seconds, the first time
+ *	hang	take a minute; the file of K3_FAULT_WHEN is removed, which tells that it began
  *	direct	are refused if they are direct
  *	flip	return byte FROM with its lowest bit changed
  *	once	fail the first time only
@@ -88,6 +89,11 @@ static ssize_t faulty(int fd, void *p, size_t n, off_t offset)
 	}
 	if (is("stall") && !before)
 		sleep(2);
+	if (is("hang")) {
+		if (fault.when)
+			unlink(fault.when);
+		sleep(60);
+	}
 	k = next(fd, p, is("short") && n > PAGE ? PAGE : n, offset);
 	if (is("flip") && k > 0 && (unsigned long long)offset <= fault.from &&
 	    (unsigned long long)(offset + k) > fault.from)

@@ -12,6 +12,8 @@
 
 #define TEXT "text_config."
 #define LINEAR "text_config.linear_attn_config."
+#define QUANT "text_config.quantization_config."
+#define GROUP "text_config.quantization_config.config_groups.group_0."
 
 /* Needed whole numbers. */
 static const char *const wholes[] = {
@@ -38,19 +40,16 @@ static const char *const fixeds[][2] = {
 	{ TEXT "moe_router_activation_func", "\"softmax\"" }, { TEXT "num_expert_group", "8" },
 	{ TEXT "topk_group", "4" }, { TEXT "tie_word_embeddings", "true" },
 	{ LINEAR "use_full_rank_gate", "false" },
+	{ QUANT "quant_method", "\"gptq\"" }, { QUANT "format", "\"pack-quantized\"" },
+	{ GROUP "format", "\"nvfp4-pack-quantized\"" }, { GROUP "weights.group_size", "16" },
+	{ GROUP "weights.num_bits", "8" }, { GROUP "weights.type", "\"int\"" },
+	{ GROUP "weights.strategy", "\"channel\"" }, { GROUP "weights.symmetric", "false" },
+	{ GROUP "weights.scale_dtype", "\"torch.float8_e4m3fn\"" },
 };
 /* The same for keys that may be missing. */
 static const char *const optional[][2] = {
 	{ "tie_word_embeddings", "true" }, { TEXT "use_grouped_topk", "false" },
 	{ TEXT "num_nextn_predict_layers", "1" },
-	{ TEXT "quantization_config", "{}" }, { TEXT "quantization_config", "null" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":{\"group_size\":16,"
-				      "\"num_bits\":4,\"type\":\"float\"}}}}" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":{\"group_size\":32,"
-				      "\"num_bits\":8,\"type\":\"float\"}}}}" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":{\"group_size\":32,"
-				      "\"num_bits\":4,\"type\":\"int\"}}}}" },
-	{ TEXT "quantization_config", "{\"config_groups\":{\"g\":{\"weights\":7}}}" },
 };
 
 static jv demo;
@@ -123,6 +122,8 @@ static void missing_keys(void)
 		"a list");
 	refused(without(jv_copy(demo), TEXT "linear_attn_config"),
 		TEXT "linear_attn_config is missing", "no object");
+	refused(without(jv_copy(demo), QUANT "config_groups"), QUANT "config_groups is missing",
+		"no object");
 
 	for (int i = 0; wholes[i]; i++)
 		all = without(all, wholes[i]);
@@ -146,6 +147,7 @@ static void wrong_values(void)
 	static const char *const whole_values[] = {
 		"null", "\"7\"", "1.5", "-1", "1e300", "true", "[4]", "4294967296.5", "{}", NULL
 	};
+	static const char *const no_object[] = { "null", "{}", "[]", "7", "\"mxfp4\"", NULL };
 	static const char *const real_values[] = {
 		"null", "\"1\"", "1e30", "0", "true", "[1]", NULL
 	};
@@ -172,6 +174,18 @@ static void wrong_values(void)
 		ok(!parse(without(jv_copy(demo), optional[i][0])), "%s may be missing",
 		   optional[i][0]);
 	}
+	ok(!parse(without(jv_copy(demo), TEXT "quantization_config")),
+	   "quantization_config may be missing");
+	for (int i = 0; no_object[i]; i++) {
+		refused(with(jv_copy(demo), TEXT "quantization_config", no_object[i]),
+			TEXT "quantization_config", no_object[i]);
+		refused(with(jv_copy(demo), QUANT "config_groups", no_object[i]),
+			QUANT "config_groups", no_object[i]);
+	}
+	refused(with(jv_copy(demo), GROUP "weights", "7"), GROUP "weights.num_bits must be 4",
+		"no object");
+	refused(with(jv_copy(demo), QUANT "config_groups.other", "{}"),
+		"config_groups.other.format", "a second group");
 	refused(with(jv_copy(demo), LINEAR "gate_lower_bound", "5"), "gate_lower_bound",
 		"positive");
 	refused(with(jv_copy(demo), TEXT "num_experts_per_token", "17"), "num_experts_per_token",
@@ -295,6 +309,32 @@ static void broken_text(void)
 	k3_buf_free(&b);
 }
 
+/* If its time grew with the square of the text, this would take a quarter of an hour. */
+static void long_text(void)
+{
+	struct k3_buf b = K3_BUF_INIT;
+	jv text = jv_dump_string(jv_copy(demo), 0);
+	int rc;
+
+	k3_buf_add(&b, jv_string_value(text), strlen(jv_string_value(text)) - 1);
+	k3_buf_str(&b, ",\"list\":[0");
+	for (int i = 1; i < 200000; i++)
+		k3_buf_printf(&b, ",%d", i);
+	k3_buf_str(&b, "],\"keys\":{\"0\":0");
+	for (int i = 1; i < 200000; i++)
+		k3_buf_printf(&b, ",\"%d\":[%d]", i, i);
+	k3_buf_str(&b, "}}");
+	rc = k3_config_parse(b.data, b.len, "C", &c, &err);
+	if (ok(!rc, "a list of 200000 entries and an object of as many"))
+		k3_config_free(&c);
+	b.len -= 2;
+	k3_buf_str(&b, ",\"7\":1}}");
+	rc = k3_config_parse(b.data, b.len, "C", &c, &err);
+	ok(rc == K3_EDATA && strstr(err.text, "\"7\" is given twice"), "of which one comes again");
+	jv_free(text);
+	k3_buf_free(&b);
+}
+
 int main(void)
 {
 	struct k3_buf text = K3_BUF_INIT;
@@ -324,6 +364,7 @@ int main(void)
 	wrong_values();
 	layer_lists();
 	broken_text();
+	long_text();
 	jv_free(demo);
 	k3_buf_free(&text);
 	return tap_done();

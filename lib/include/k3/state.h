@@ -11,7 +11,7 @@
  * Bytes that were torn by copying or by a power loss are noticed by checksums.
  *
  * A state is used by one thread at a time; slices of different layers may be
- * filled by several.
+ * filled by several, but for a passing state.
  */
 #ifndef K3_STATE_H
 #define K3_STATE_H
@@ -52,8 +52,8 @@ struct k3_state_spec {
 };
 
 /*
- * A state without a file.  A passing one keeps nothing: a layer's slice lives
- * from k3_state_slice to k3_state_commit, for a sequence that will not go on.
+ * A state without a file.  A passing one keeps nothing, for a sequence that will not go on: a
+ * slice lives from k3_state_slice to k3_state_store, that of one layer at a time.
  */
 K3_API K3_NODISCARD int k3_state_new(const struct k3_state_spec *spec, bool passing,
 				     struct k3_state **out, struct k3_err *err);
@@ -69,7 +69,8 @@ K3_API void k3_state_close(struct k3_state *s);
 
 /*
  * Gives a state that has no file one without a name in a directory, which is gone when the state
- * is closed.  It keeps no residual streams.  Not while a pass is in progress.
+ * is closed.  It keeps no residual streams.  Not while a pass is in progress, nor for a passing
+ * state.
  */
 K3_API K3_NODISCARD int k3_state_give_file(struct k3_state *s, const char *directory,
 					   struct k3_err *err);
@@ -112,12 +113,12 @@ K3_API uint32_t k3_state_layer(const struct k3_state *s);
 
 /*
  * Bytes of memory that the slices of a sequence of so many positions take: all together, and
- * that of one layer, the largest.
+ * that of one layer, the largest; and what the state takes beside them.
  */
 struct k3_state_bytes {
-	uint64_t all, layer;
+	uint64_t all, layer, itself;
 };
-K3_API struct k3_state_bytes k3_state_memory_of(const struct k3_state_spec *spec,
+K3_API struct k3_state_bytes k3_state_memory_of(const struct k3_state_spec *spec, bool passing,
 						uint64_t positions);
 /* The same for a state with n more ids. */
 K3_API struct k3_state_bytes k3_state_memory(const struct k3_state *s, uint64_t n);
