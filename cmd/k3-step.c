@@ -133,25 +133,6 @@ static int read_all(struct step_run *r, struct k3_err *err)
 	return rc;
 }
 
-static int open_states(struct step_run *r, struct k3_err *err)
-{
-	struct k3_state_spec spec = { r->config, k3_index_fingerprint(r->ix), r->o.first,
-				      r->o.last };
-	int rc = 0;
-
-	r->state = k3_calloc(r->lines, sizeof *r->state);
-	if (!r->state)
-		return k3_fail_nomem(err);
-	for (uint32_t i = 0; !rc && i < r->lines; i++) {
-		rc = r->o.states ? k3_state_open(r->o.state[i], &spec, &r->state[i], err)
-				 : k3_state_new(&spec, r->o.all, &r->state[i], err);
-		if (!rc && r->o.at_given && k3_state_position(r->state[i]) != r->o.at)
-			rc = k3_fail(err, K3_EDATA, "%s: holds %" PRIu64 " ids, not %" PRIu64,
-				     r->o.state[i], k3_state_position(r->state[i]), r->o.at);
-	}
-	return rc;
-}
-
 /* Passes that an earlier process left between two layers; *any tells whether there were. */
 static int finish_passes(struct step_run *r, bool *any, struct k3_err *err)
 {
@@ -180,7 +161,7 @@ static int rounds(struct step_run *r, struct k3_err *err)
 	if (!rc && !r->tokens)
 		rc = k3_fail_nomem(err);
 	if (!rc)
-		rc = open_states(r, err);
+		rc = step_states_open(r, err);
 	if (!rc && r->o.all && r->o.states) {
 		/* what was read belongs behind what the states still have to do */
 		for (uint32_t i = 0; !rc && i < r->lines; i++)
@@ -284,7 +265,7 @@ static void tear_down(struct step_run *r)
 	k3_buf_free(&r->in.ahead);
 	k3_engine_free(r->engine);
 	k3_index_close(r->ix);
-	free(r->o.state);
+	step_states_forget(&r->o);
 }
 
 /*

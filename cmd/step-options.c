@@ -20,6 +20,7 @@ static const char usage[] =
 "  -b, --batch B         lines in a round (default: one for each -s, else 1);\n"
 "                        'all': the whole input is one round\n"
 "  -s, --state FILE      state of a sequence, made or gone on from; one for each line\n"
+"      --states DIR      a state for each line of a round, in DIR/000000.k3s and so on\n"
 "      --at P            each state must hold P ids\n"
 "      --again           first write the records of the states' last ids once more\n"
 "      --until N         take one round, stop in front of layer N and keep it in the states\n"
@@ -45,11 +46,11 @@ static const char usage[] =
 "  -V, --version         print the version; with -v also the instruction set\n";
 
 enum { OPT_AT = 256, OPT_AGAIN, OPT_UNTIL, OPT_LAYERS, OPT_LOGITS, OPT_TAP, OPT_TRACE, OPT_MEM,
-       OPT_TRUNK, OPT_DISK, OPT_PLAN, OPT_SCORE, OPT_JSON, OPT_LOOKUP };
+       OPT_TRUNK, OPT_DISK, OPT_PLAN, OPT_SCORE, OPT_JSON, OPT_LOOKUP, OPT_STATES };
 
 static const struct option longs[] = {
 	{ "model", 1, NULL, 'm' }, { "batch", 1, NULL, 'b' }, { "state", 1, NULL, 's' },
-	{ "at", 1, NULL, OPT_AT }, { "again", 0, NULL, OPT_AGAIN },
+	{ "states", 1, NULL, OPT_STATES }, { "at", 1, NULL, OPT_AT }, { "again", 0, NULL, OPT_AGAIN },
 	{ "until", 1, NULL, OPT_UNTIL }, { "layers", 1, NULL, OPT_LAYERS },
 	{ "logits", 1, NULL, OPT_LOGITS }, { "tap", 1, NULL, OPT_TAP },
 	{ "trace", 1, NULL, OPT_TRACE }, { "threads", 1, NULL, 't' },
@@ -95,6 +96,9 @@ static bool parse_option(struct step_options *o, int c)
 		return true;
 	case 't':
 		return cli_u64("-t", optarg, 1, 1024, &o->threads);
+	case OPT_STATES:
+		o->directory = optarg;
+		return true;
 	case OPT_AT:
 		o->at_given = true;
 		return cli_u64("--at", optarg, 0, UINT64_MAX, &o->at);
@@ -152,10 +156,27 @@ static int print_version(bool verbose)
 	return CLI_OK;
 }
 
+static bool has_states(const struct step_options *o)
+{
+	return o->states || o->directory;
+}
+
+/* The files of --states, as far as the command line says how many there are. */
+static int name_states(struct step_options *o)
+{
+	struct k3_err err;
+	uint32_t n = (uint32_t)o->batch;
+	int rc = n ? 0 : step_states_count(o->directory, &n, &err);
+
+	if (!rc)
+		rc = step_states_name(o, n, &err);
+	return rc ? cli_error(rc, &err) : -1;
+}
+
 /* --lookup is for one sequence, whose records are those of its last ids; NULL if it is. */
 static const char *spoils_lookup(const struct step_options *o)
 {
-	return o->all || o->batch > 1 ? "a batch" : o->states ? "a state" : o->score ? "--score" :
+	return o->all || o->batch > 1 ? "a batch" : has_states(o) ? "a state" : o->score ? "--score" :
 	       o->logits != STEP_LAST ? "--logits all or none" : o->taps.n ? "--tap" : NULL;
 }
 
@@ -182,7 +203,9 @@ int step_options_parse(struct step_options *o, int argc, char **argv)
 		return cli_usage("'%s': ids come on standard input", argv[optind]);
 	if (o->states && (o->all ? false : o->batch && o->batch != o->states))
 		return cli_usage("-b %" PRIu64 " with %" PRIu32 " states", o->batch, o->states);
-	if (!o->states && (o->at_given || o->again || o->until_given))
+	if (o->directory && o->states)
+		return cli_usage("--states and -s: the states are either in a directory or named");
+	if (!has_states(o) && (o->at_given || o->again || o->until_given))
 		return cli_usage("%s needs a state: give -s FILE",
 				 o->at_given ? "--at" : o->again ? "--again" : "--until");
 	if (o->until_given && (o->again || o->logits_given))
@@ -196,7 +219,7 @@ int step_options_parse(struct step_options *o, int argc, char **argv)
 		return cli_usage("--lookup does not go with %s", spoils_lookup(o));
 	if (o->again && o->logits_given && o->logits != STEP_LAST)
 		return cli_usage("--again has only the last id: it goes with --logits last");
-	return -1;
+	return o->directory && !o->all ? name_states(o) : -1;
 }
 
 /* A:B, either end may be left out. */
@@ -271,7 +294,7 @@ int step_options_check(struct step_options *o, const struct k3_config *c)
 {
 	if (!parse_layers(o, c))
 		return CLI_USAGE;
-	if (o->states && o->first == o->last)
+	if (has_states(o) && o->first == o->last)
 		return cli_usage("a state needs at least one layer");
 	if (o->until_given && (o->until <= o->first || o->until >= o->last))
 		return cli_usage("--until: layer %" PRIu64 " is not inside %" PRIu32 ":%" PRIu32,

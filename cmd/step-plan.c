@@ -22,7 +22,8 @@ int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
 	*out = (struct k3_engine_options){
 		.threads = (unsigned)o->threads, .trunk = o->trunk, .memory = o->memory,
 		.first = o->first, .last = o->last, .sequences = step_sequences(o),
-		.passing = o->all && !o->states, .temporary = temporary_directory(),
+		.passing = o->all && !o->states && !o->directory,
+		.temporary = temporary_directory(),
 		.drafted = o->lookup,
 	};
 	out->reserved = o->score && !o->all ? step_score_kept(r) : 0;

@@ -89,6 +89,7 @@ struct step_options {
 	const char *model, *trace;
 	const char **state;		/* files */
 	uint32_t states;
+	const char *directory;		/* of --states, where the files are by number; they are owned then */
 	bool all;			/* -b all */
 	uint64_t batch;			/* 0: not given */
 	const char *layers;
@@ -142,6 +143,16 @@ struct step_run {
 	struct k3_npy_stream out;
 	struct k3_watch watch;
 };
+
+/* ---- step-states.c ---- */
+
+/* How many states a directory has, at least 1. */
+int step_states_count(const char *directory, uint32_t *out, struct k3_err *err);
+/* Fills o->state with the names of n states of o->directory. */
+int step_states_name(struct step_options *o, uint32_t n, struct k3_err *err);
+void step_states_forget(struct step_options *o);
+/* A state for each line. */
+int step_states_open(struct step_run *r, struct k3_err *err);
 
 /* ---- step-plan.c ---- */
 

@@ -3,6 +3,7 @@
 #ifndef K3_DATA_STATE_OWN_H
 #define K3_DATA_STATE_OWN_H
 
+#include "data/slice_pool.h"
 #include "data/state_file.h"
 
 #include <stdbool.h>
@@ -21,6 +22,7 @@ struct k3_state {
 	uint8_t fingerprint[16];
 	bool passing, paged;
 	bool named;		/* its file has a name, and keeps residual streams for others */
+	struct k3_slice_pool *pool;	/* borrowed, or NULL */
 	uint64_t room;		/* positions that pages hold behind those of a pass */
 	int fd;			/* -1 without a file */
 	bool readonly;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sweep.c - making a sweep: its tokens, its memory, and its residual streams at both ends. */
+#include "data/slice_pool.h"
 #include "engine/fit.h"
 #include "engine/sweep_own.h"
 
@@ -406,11 +407,31 @@ static int count_tiles(struct k3_sweep *s, struct k3_err *err)
 	return 0;
 }
 
+/* The layers, with memory that slices leave to each other; afterwards no state is in use. */
+static int run(struct k3_sweep *s, struct k3_slice_pool *pool, struct k3_err *err)
+{
+	struct k3_err ignored;
+	int rc;
+
+	for (uint32_t i = 0; i < s->lines; i++)
+		k3_state_pool(s->member[i].state, pool);
+	k3_weights_begin(s->e->weights, s->from, s->until, s->tiles);
+	rc = k3_team_run(s->e->team, k3_layers_run, s, err);
+	k3_weights_end(s->e->weights);
+	/* after a failure the pager may still have something to do */
+	if (rc && s->e->pager && k3_pager_wait(s->e->pager, &ignored)) {
+		/* the first failure has been told */
+	}
+	for (uint32_t i = 0; i < s->lines; i++)
+		k3_state_pool(s->member[i].state, NULL);
+	return rc;
+}
+
 int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watch,
 		 struct k3_err *err)
 {
+	struct k3_slice_pool *pool;
 	uint32_t first = until;
-	struct k3_err ignored;
 	int rc;
 
 	for (uint32_t i = 0; i < s->lines; i++)
@@ -422,14 +443,11 @@ int k3_sweep_run(struct k3_sweep *s, uint32_t until, const struct k3_watch *watc
 	if (first >= until)
 		return 0;
 	rc = count_tiles(s, err);
+	if (!rc)
+		rc = k3_slice_pool_new(&pool, err);
 	if (rc)
 		return rc;
-	k3_weights_begin(s->e->weights, first, until, s->tiles);
-	rc = k3_team_run(s->e->team, k3_layers_run, s, err);
-	k3_weights_end(s->e->weights);
-	/* after a failure the pager may still have something to do */
-	if (rc && s->e->pager && k3_pager_wait(s->e->pager, &ignored)) {
-		/* the first failure has been told */
-	}
+	rc = run(s, pool, err);
+	k3_slice_pool_free(pool);
 	return rc;
 }
