@@ -201,10 +201,10 @@ int step_options_parse(struct step_options *o, int argc, char **argv)
 		return cli_usage("-v goes with --version");
 	if (optind < argc)
 		return cli_usage("'%s': ids come on standard input", argv[optind]);
-	if (o->states && (o->all ? false : o->batch && o->batch != o->states))
-		return cli_usage("-b %" PRIu64 " with %" PRIu32 " states", o->batch, o->states);
 	if (o->directory && o->states)
 		return cli_usage("--states and -s: the states are either in a directory or named");
+	if (o->states && (o->all ? false : o->batch && o->batch != o->states))
+		return cli_usage("-b %" PRIu64 " with %" PRIu32 " states", o->batch, o->states);
 	if (!has_states(o) && (o->at_given || o->again || o->until_given))
 		return cli_usage("%s needs a state: give -s FILE",
 				 o->at_given ? "--at" : o->again ? "--again" : "--until");

@@ -64,6 +64,7 @@ int step_states_name(struct step_options *o, uint32_t n, struct k3_err *err)
 	o->state = k3_calloc(n, sizeof *o->state);
 	if (!o->state)
 		return k3_fail_nomem(err);
+	o->numbered = true;
 	for (o->states = 0; o->states < n; o->states++) {
 		o->state[o->states] = file_of(o->directory, o->states);
 		if (!o->state[o->states])
@@ -74,7 +75,7 @@ int step_states_name(struct step_options *o, uint32_t n, struct k3_err *err)
 
 void step_states_forget(struct step_options *o)
 {
-	for (uint32_t i = 0; o->directory && o->state && i < o->states; i++)
+	for (uint32_t i = 0; o->numbered && i < o->states; i++)
 		free((char *)o->state[i]);
 	free(o->state);
 }
@@ -98,7 +99,7 @@ int step_states_open(struct step_run *r, struct k3_err *err)
 
 	if (r->o.directory && mkdir(r->o.directory, 0777) && errno != EEXIST)
 		return k3_fail_errno(err, "%s", r->o.directory);
-	if (r->o.directory && !r->o.states)
+	if (r->o.directory && !r->o.numbered)
 		rc = step_states_name(&r->o, r->lines, err);
 	if (rc)
 		return rc;

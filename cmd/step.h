@@ -89,7 +89,8 @@ struct step_options {
 	const char *model, *trace;
 	const char **state;		/* files */
 	uint32_t states;
-	const char *directory;		/* of --states, where the files are by number; they are owned then */
+	const char *directory;		/* of --states, where the files are by number .. */
+	bool numbered;			/* .. and have their names, which are owned */
 	bool all;			/* -b all */
 	uint64_t batch;			/* 0: not given */
 	const char *layers;

@@ -28,7 +28,7 @@ cp -r d f
 rm f/000003.k3s
 k3-step -b 4 --states f <second >got
 ok $? 'one that is missing is made'
-is "$(k3-stat -j f/000003.k3s | jq .ids)" 0 'and empty'
+is "$(k3-stat -j f/000003.k3s | jq .position)" 0 'and empty'
 fails 1 '^k3-step: d: has a state 000002.k3s, and there are only 2 sequences$' 'more states than sequences' \
 	sh -c 'k3-step -b 2 --states d <first'
 fails 1 '^k3-step: d: has a state 000002.k3s, and there are only 2 sequences$' 'than lines' \
@@ -38,7 +38,7 @@ fails 1 '^k3-step: none: there is no state 000000.k3s: for new ones say how many
 	sh -c 'k3-step --states none <first'
 fails 1 '^k3-step: no/such: No such file or directory$' 'a directory in one that is missing' \
 	sh -c 'k3-step -b 4 --states no/such <first'
-fails 1 '^k3-step: first: Not a directory$|^k3-step: first: ' 'a file' sh -c 'k3-step -b 4 --states first <first'
+fails 1 '^k3-step: first/000000.k3s: Not a directory$' 'a file' sh -c 'k3-step -b 4 --states first <first'
 fails 2 'either in a directory or named' 'with -s' sh -c 'k3-step -b 4 --states d -s s <first'
 fails 2 'lookup does not go with a state' 'with --lookup' sh -c 'k3-step -b 1 --states d --lookup 2 <first'
 is "$(ls none)" '' 'nothing was made'
