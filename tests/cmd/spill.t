@@ -89,6 +89,23 @@ k3-step -t 3 -s u2 --again </dev/null >again
 k3-step -t 3 -s u --again </dev/null >got
 same again got 'and the same state'
 
+# ---- a prompt of 8192 ids: each layer and each expert passes once ----
+if grep -q __asan_init "$(command -v k3-step)"; then
+	skip '8192 ids' 'too slow with sanitizers'
+else
+	lines 1 8192 >long
+	k3-step -t 2 --mem 200M --trace trace <long >got
+	ok $? '8192 ids in 200 MB'
+	k3-index -j m >m.json
+	jq -s -e --slurpfile i m.json '[.[] | select(.event == "layer") | . as $l |
+		.trunk_bytes + .trunk_kept == $i[0].layers[.layer].trunk_bytes and
+		.expert_bytes + .expert_kept == .experts * $i[0].expert.bytes] | length == 9 and all' trace >out
+	ok $? 'pass through each layer and each expert once'
+	{ cut -d ' ' -f -5000 long; cut -d ' ' -f 5001- long; } | k3-step -t 2 --mem 64M --logits none -s p
+	k3-step -s p --again </dev/null >again
+	same got again 'and are the same in two lines, in 64 MB'
+fi
+
 # ---- what the file may do ----
 lines 40 9 >in
 low=$(least -t 2 -b all)
