@@ -16,7 +16,7 @@ enum { TOKEN = 88, LINE = 288 };
  * Users that an expert can take at a time: so many times as the average expert has, so that hardly any has to pass
  * twice; if that is too much, so few.
  */
-enum { POPULAR = 4, FEW = 16 };
+enum { POPULAR = 8, FEW = 16 };
 
 uint64_t k3_logits_bytes(const struct k3_config *c)
 {
@@ -67,14 +67,14 @@ static bool fits(const struct k3_config *c, unsigned threads, uint64_t have, str
 static void set_tile(struct k3_fit *s, uint64_t tile, uint64_t group)
 {
 	s->tile = tile;
-	s->group = k3_min(k3_max(tile, group), k3_max(s->tokens, 1));
+	s->group = k3_min(group, k3_max(s->tokens, 1));
 }
 
 /* The largest tile that fits, and of as many tiles those of equal size.  False if no tile fits. */
 static bool fit_tile(const struct k3_config *c, unsigned threads, uint64_t have, uint64_t group,
 		     struct k3_fit *s)
 {
-	uint64_t all = k3_max(s->tokens, 1), good = 0, bad = all, tiles;
+	uint64_t all = k3_max(s->tokens, 1), good = 0, bad = all + 1, tiles;
 
 	while (bad - good > 1) {
 		uint64_t half = good + (bad - good) / 2;
@@ -101,9 +101,7 @@ bool k3_fit_memory(const struct k3_config *c, unsigned threads, uint64_t have, s
 	if (fits(c, threads, have, s))
 		return true;
 	s->spilled = s->may_spill;
-	if (s->spilled && fits(c, threads, have, s))
-		return true;
 	if (asked)
-		return false;
+		return s->spilled && fits(c, threads, have, s);
 	return fit_tile(c, threads, have, popular, s) || fit_tile(c, threads, have, FEW, s);
 }

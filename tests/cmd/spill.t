@@ -14,6 +14,8 @@ mkdir t
 TMPDIR=$tmp/t
 export TMPDIR
 shim=${K3_BUILD:-$top/build}/shim/pread.so
+san=
+grep -q __asan_init "$(command -v k3-step)" && san=yes
 
 # lines LINES IDS: so many lines of so many ids
 lines() {
@@ -90,7 +92,7 @@ k3-step -t 3 -s u --again </dev/null >got
 same again got 'and the same state'
 
 # ---- a prompt of 8192 ids: each layer and each expert passes once ----
-if grep -q __asan_init "$(command -v k3-step)"; then
+if [ -n "$san" ]; then
 	skip '8192 ids' 'too slow with sanitizers'
 else
 	lines 1 8192 >long
@@ -119,6 +121,10 @@ else
 	ok 0 'is told # SKIP no mount'
 fi
 # its bytes change while the program waits for a disk that stalls
+if [ -n "$san" ]; then
+	skip 'bytes of the file that changed' 'nothing can be preloaded here'
+	plan
+fi
 K3_FAULT=00002-of-000002.safetensors:0:99999999999:stall LD_PRELOAD=$shim \
 	k3-step -t 2 -b all --mem $((low + 400000)) <in >got 2>err &
 pid=$!
