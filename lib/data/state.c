@@ -229,7 +229,7 @@ int k3_state_inspect(const char *path, struct k3_state **out, struct k3_err *err
 	return open_path(path, NULL, out, err);
 }
 
-static uint64_t slice_bytes(const struct k3_state *s)
+uint64_t k3_state_slice_bytes(const struct k3_state *s)
 {
 	return (s->shape.kda_floats + s->shape.conv_floats) * sizeof(float);
 }
@@ -246,7 +246,7 @@ void k3_state_forget(struct k3_state *s, uint32_t i)
 	for (uint64_t k = 0; k < r->pages; k++)
 		free(r->page[k]);
 	free(r->page);
-	k3_slice_pool_give(s->pool, r->kda, slice_bytes(s));
+	k3_slice_pool_give(s->pool, r->kda, k3_state_slice_bytes(s));
 	*r = (struct k3_resident){ 0 };
 }
 
@@ -452,16 +452,16 @@ static int load_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 	struct k3_resident *r = k3_state_resident(s, i);
 	int rc;
 
-	r->kda = k3_slice_pool_take(s->pool, slice_bytes(s));
+	r->kda = k3_slice_pool_take(s->pool, k3_state_slice_bytes(s));
 	if (!r->kda)
 		return k3_fail_nomem(err);
 	if (!s->path || !k3_state_taken(s, i)) {
-		memset(r->kda, 0, slice_bytes(s));
+		memset(r->kda, 0, k3_state_slice_bytes(s));
 		return 0;
 	}
-	rc = k3_pread_full(s->fd, r->kda, slice_bytes(s),
+	rc = k3_pread_full(s->fd, r->kda, k3_state_slice_bytes(s),
 			   k3_shape_slot(&s->shape, s->head.layer[i].slot), s->path, err);
-	if (!rc && k3_state_sum(r->kda, slice_bytes(s), 0) != s->head.layer[i].sum)
+	if (!rc && k3_state_sum(r->kda, k3_state_slice_bytes(s), 0) != s->head.layer[i].sum)
 		rc = damaged_layer(s, i, err);
 	return rc;
 }

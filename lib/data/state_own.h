@@ -43,6 +43,8 @@ static inline struct k3_resident *k3_state_resident(const struct k3_state *s, ui
 
 /* Positions that layer i has taken. */
 uint64_t k3_state_taken(const struct k3_state *s, uint32_t i);
+/* Bytes of the slice of a KDA layer. */
+uint64_t k3_state_slice_bytes(const struct k3_state *s);
 /* Bytes of one position of an MLA layer. */
 uint64_t k3_state_row_bytes(const struct k3_state *s);
 /* The checksum of positions from .. to - 1, one after the other, continued from seed. */

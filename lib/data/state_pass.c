@@ -94,7 +94,7 @@ int k3_state_begin(struct k3_state *s, const uint32_t *ids, uint64_t n, struct k
 
 static int write_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 {
-	uint64_t bytes = (s->shape.kda_floats + s->shape.conv_floats) * sizeof(float);
+	uint64_t bytes = k3_state_slice_bytes(s);
 	struct k3_state_layer *l = &s->head.layer[i];
 	uint32_t old = l->slot;
 	int rc = k3_pwrite_full(s->fd, s->layer[i].kda, bytes,

@@ -2,6 +2,7 @@
 /* draft.c - the log of guesses. */
 #include "engine/draft.h"
 #include "model/kda.h"
+#include "model/mla.h"
 
 #include <k3/buf.h>
 
@@ -166,12 +167,9 @@ void k3_draft_replay(const struct k3_pass *p, uint32_t layer, struct k3_draft *d
 		replay_head(p, layer, d, n, slice, part, scratch);
 		return;
 	}
-	for (uint64_t i = 0; i < n; i++) {
-		uint64_t at = position + i;
-
-		memcpy(slice->page[at / K3_PAGE] + at % K3_PAGE * width,
-		       d->layer[layer] + i * width, width * sizeof(float));
-	}
+	for (uint64_t i = 0; i < n; i++)
+		memcpy(k3_mla_position(d->config, slice, position + i), d->layer[layer] + i * width,
+		       width * sizeof(float));
 }
 
 static void log_kda(const struct k3_tile *t, uint32_t layer, struct k3_draft *d, uint64_t row,
@@ -200,7 +198,7 @@ void k3_draft_log(const struct k3_pass *p, uint32_t layer, struct k3_draft *d,
 			log_kda(p->tile, layer, d, segment->first + own + i, i);
 		else
 			memcpy(d->layer[layer] + i * width,
-			       segment->slice.page[at / K3_PAGE] + at % K3_PAGE * width,
+			       k3_mla_position(d->config, &segment->slice, at),
 			       width * sizeof(float));
 	}
 }

@@ -12,6 +12,7 @@
 #include "model/kda.h"
 #include "model/mla.h"
 #include "model/norm.h"
+#include "sys/small.h"
 
 /* ---- what worker 0 does between layers ---- */
 
@@ -20,7 +21,7 @@ static int enter_layer(struct k3_sweep *s, struct k3_err *err)
 	const struct k3_watch *watch = s->watch;
 	int rc = watch->before ? watch->before(watch->ctx, s->layer, err) : 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &s->begun);
+	s->begun = k3_nanoseconds();
 	k3_engine_count(s->e, &s->counts);
 	s->active = 0;
 	for (uint32_t i = 0; !rc && i < s->lines; i++) {
@@ -113,14 +114,11 @@ static int report(struct k3_sweep *s, struct k3_err *err)
 		.tokens = s->active, .sequence = s->report_sequence, .position = s->report_position,
 	};
 	struct k3_engine_counts n, was = s->counts;
-	struct timespec now;
 
 	if (!s->watch->after)
 		return 0;
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	k3_engine_count(s->e, &n);
-	r.seconds = (double)(now.tv_sec - s->begun.tv_sec) +
-		    (double)(now.tv_nsec - s->begun.tv_nsec) * 1e-9;
+	r.seconds = (double)(k3_nanoseconds() - s->begun) * 1e-9;
 	r.trunk_bytes = n.trunk_bytes - was.trunk_bytes;
 	r.trunk_kept = n.trunk_kept - was.trunk_kept;
 	r.expert_bytes = n.expert_bytes - was.expert_bytes;
@@ -412,19 +410,19 @@ static bool ffn(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t
 /* Worker 0 says what the next tile is; false if the team has failed. */
 static bool begin_tile(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n)
 {
-	if (w->rank == 0) {
+	if (w->rank == 0)
 		find_rows(s, from, n);
-		cut_segments(s, from, n);
-	}
 	return k3_barrier(w);
 }
 
-/* The slices of the tile before have left memory. */
-static bool begin_slices(struct k3_worker *w, struct k3_sweep *s)
+/* Whose slices the tile will want; those of the tile before have left memory. */
+static bool begin_slices(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_t n)
 {
 	struct k3_err err;
 	int rc = w->rank == 0 && s->e->pager ? k3_pager_wait(s->e->pager, &err) : 0;
 
+	if (w->rank == 0)
+		cut_segments(s, from, n);
 	if (rc)
 		k3_worker_fail(w, rc, &err);
 	return k3_barrier(w);
@@ -439,7 +437,7 @@ static bool tile(struct k3_worker *w, struct k3_sweep *s, uint64_t from, uint64_
 	struct piece out = { from, n, after - 1, 1, { moe ? &s->latent : NULL, &s->shared },
 			     write_back };
 
-	return begin_tile(w, s, from, n) && begin_slices(w, s) && move(w, s, &in) &&
+	return begin_tile(w, s, from, n) && begin_slices(w, s, from, n) && move(w, s, &in) &&
 	       attention(w, s, from, n, before, after > before) && ffn(w, s, from, n, after) &&
 	       move(w, s, &out);
 }

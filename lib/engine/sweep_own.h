@@ -7,8 +7,6 @@
 #include "engine/shelf.h"
 #include "engine/sweep.h"
 
-#include <time.h>
-
 /* A line's tokens in the sweep. */
 struct k3_member {
 	struct k3_state *state;
@@ -52,7 +50,7 @@ struct k3_sweep {
 	struct k3_pass pass;
 	/* for reports */
 	const struct k3_watch *watch;
-	struct timespec begun;
+	uint64_t begun;			/* nanoseconds */
 	struct k3_engine_counts counts;
 	uint32_t *report_sequence;
 	uint64_t *report_position;

@@ -23,6 +23,13 @@ static float softmax(const struct k3_kernels *math, float *score, uint64_t n)
 	return k3_fold_lanes(lane);
 }
 
+float *k3_mla_position(const struct k3_config *c, const struct k3_slice *slice, uint64_t position)
+{
+	uint64_t width = (uint64_t)c->kv_rank + c->rope;
+
+	return slice->page[position / K3_PAGE] + position % K3_PAGE * width;
+}
+
 void k3_mla_absorb(const struct k3_pass *p, const unsigned char *key_rows, const float *q,
 		   float *out)
 {
@@ -91,7 +98,7 @@ static void norm_and_append(struct k3_worker *w, const struct k3_pass *p,
 {
 	const struct k3_config *c = p->config;
 	const struct k3_tile *t = p->tile;
-	uint64_t rank = c->kv_rank, width = rank + c->rope, i;
+	uint64_t rank = c->kv_rank, i;
 	uint32_t loop = k3_loop(w);
 
 	while (k3_loop_next(w, loop, segments, &i)) {
@@ -100,7 +107,7 @@ static void norm_and_append(struct k3_worker *w, const struct k3_pass *p,
 		for (uint64_t k = 0; k < s->count; k++) {
 			uint64_t row = s->first + k, at = s->position + k;
 			float *qa = t->qa.at[row], *kva = t->kva.at[row];
-			float *to = s->slice.page[at / K3_PAGE] + at % K3_PAGE * width;
+			float *to = k3_mla_position(c, &s->slice, at);
 
 			k3_rms(p->math, qa, p->vectors->qa_norm, c->q_rank, K3_LATENT_EPS, qa);
 			k3_rms(p->math, kva, p->vectors->kva_norm, rank, K3_LATENT_EPS, to);

@@ -12,6 +12,9 @@
 void k3_mla(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
 	    const struct k3_segment *segment, uint64_t segments, uint64_t n);
 
+/* Where a slice has the latent of a position, and its rope key behind it. */
+float *k3_mla_position(const struct k3_config *c, const struct k3_slice *slice, uint64_t position);
+
 /*
  * One head's query for one token, taken into the latent space: key_rows is the
  * head's key block of kv_b, q its nope values; out: kv_rank values.

@@ -437,17 +437,23 @@ static void literal_bits(void)
 	ok(all, "N4, N6, N7: bit by bit, %s", r->pass.math->name);
 }
 
+/* All tokens at once, their outputs into `out`. */
+static void run_all(float out[TOKENS][ALL])
+{
+	randomise();
+	for (uint32_t h = 0; h < HEADS; h++)
+		run(h, 0, TOKENS);
+	for (uint64_t t = 0; t < TOKENS; t++)
+		memcpy(out[t], r->tile.g.at[t], sizeof out[t]);
+}
+
 /* T10, T33: six tokens at once, and cut at every place. */
 static void split(void)
 {
 	float whole[TOKENS][ALL], kda[ALL * DIM], conv[3 * (CONV - 1) * ALL];
 	struct rng saved = g;
 
-	randomise();
-	for (uint32_t h = 0; h < HEADS; h++)
-		run(h, 0, TOKENS);
-	for (uint64_t t = 0; t < TOKENS; t++)
-		memcpy(whole[t], r->tile.g.at[t], sizeof whole[t]);
+	run_all(whole);
 	memcpy(kda, r->slice.kda, sizeof kda);
 	memcpy(conv, r->slice.conv, sizeof conv);
 	for (uint64_t cut = 1; cut < TOKENS; cut++) {
@@ -473,11 +479,7 @@ static void guesses(void)
 	float whole[TOKENS][ALL], kda[ALL * DIM], conv[3 * (CONV - 1) * ALL];
 	struct rng saved = g;
 
-	randomise();
-	for (uint32_t h = 0; h < HEADS; h++)
-		run(h, 0, TOKENS);
-	for (uint64_t t = 0; t < TOKENS; t++)
-		memcpy(whole[t], r->tile.g.at[t], sizeof whole[t]);
+	run_all(whole);
 	for (uint64_t own = 1; own <= TOKENS; own++) {
 		bool outputs = true;
 
