@@ -18,6 +18,13 @@ enum { TOKEN = 88, LINE = 288 };
  */
 enum { POPULAR = 8, FEW = 16 };
 
+/*
+ * Tokens of a tile at least, and tiles at most, where experts are read ahead; with fewer tokens the disk is the slower one.
+ * While one token is computed the disk could read about a twentieth of a layer's trunk: it may be
+ * more, for what is not used up only lies there.
+ */
+enum { AHEAD_TILE = 32, AHEAD_TILES = 8, AHEAD_PART = 16 };
+
 uint64_t k3_logits_bytes(const struct k3_config *c)
 {
 	return k3_rows_bytes(1, c->vocab) + k3_rows_bytes(1, c->hidden);
@@ -88,6 +95,26 @@ static bool fit_tile(const struct k3_config *c, unsigned threads, uint64_t have,
 	tiles = (all + k3_max(good, 1) - 1) / k3_max(good, 1);
 	set_tile(s, (all + tiles - 1) / tiles, group);
 	return fits(c, threads, have, s);
+}
+
+void k3_fit_ahead(const struct k3_config *c, unsigned threads, uint64_t have,
+		  const struct k3_ahead *a, struct k3_fit *s)
+{
+	uint64_t tiles = k3_min(s->tokens / AHEAD_TILE, AHEAD_TILES), left, useful;
+	struct k3_fit t = *s;
+
+	if (tiles < 2 || !c->experts || s->spilled || s->paged || s->tile < s->tokens)
+		return;
+	set_tile(&t, (s->tokens + tiles - 1) / tiles, s->group);
+	if (!fits(c, threads, have, &t) || t.paged)
+		return;
+	left = have - t.sweep - t.states;
+	if (left < a->retain + a->expert)
+		return;
+	useful = k3_min((s->tokens - t.tile) * (a->section / AHEAD_PART), c->experts * a->expert);
+	t.retain = a->retain;
+	t.hoard = k3_min(left - a->retain, useful);
+	*s = t;
 }
 
 bool k3_fit_memory(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s)

@@ -6,6 +6,9 @@
  * holds an entry gives it back without waiting for a later one; only the scales of an
  * expert's matrix are held until its last block is done.  So with a buffer for these, one
  * for each worker and one more there is always one that becomes free.
+ *
+ * The buffer that became free last is the next one to be read into.  Where a disk is as fast as memory, what
+ * counts is how much memory the bytes go through, and so it is no more than the moment needs.
  */
 #include "engine/reader.h"
 #include "sys/small.h"
@@ -48,11 +51,9 @@ struct k3_reader {
 
 	pthread_mutex_t lock;
 	pthread_cond_t ready;		/* for users: an entry has come */
-	pthread_cond_t work;		/* for readers: a request may be put together */
-	pthread_cond_t room;		/* for the one that does: there is room, or more is known */
+	pthread_cond_t work;		/* for readers: there is room, or more is known */
 	pthread_cond_t quiet;		/* the last read has ended */
 	bool quit, active, ended;
-	bool building;			/* a thread puts a request together */
 	unsigned reading;		/* requests on their way */
 	int status;			/* of the first read that failed */
 	struct k3_err err;
@@ -63,13 +64,14 @@ struct k3_reader {
 	bool looked;			/* next is filled in */
 	struct k3_entry next;
 	struct k3_place place;
+	struct request pending;		/* the one that is being put together */
 
 	struct slot slot[QUEUE];
 	bool awaited[QUEUE];		/* somebody sleeps until that slot's entry is here */
 	uint64_t published, released;	/* numbers of entries */
 	struct request *request;	/* one for each buffer */
-	struct request **idle;		/* those that are free: from number taken to given - 1, .. */
-	uint64_t taken, given;		/* .. each at its number modulo buffers */
+	struct request **idle;		/* a stack of those that are free */
+	unsigned idles;
 
 	uint64_t bytes;
 	uint64_t waited;		/* nanoseconds */
@@ -106,7 +108,7 @@ static void announce(struct k3_reader *r, uint64_t first, uint64_t n)
 
 /* ---- putting requests together ---- */
 
-/* Looks at the next entry; K3_WALK_UNKNOWN and _END tell that there is none. */
+/* Looks at the next entry; K3_WALK_UNKNOWN and _END tell that there is none, or none yet. */
 static enum k3_walked look(struct k3_reader *r)
 {
 	enum k3_walked found = K3_WALK_STEP;
@@ -119,13 +121,12 @@ static enum k3_walked look(struct k3_reader *r)
 			return found;
 		r->at = 0;
 	}
-	r->next = (struct k3_entry){ 0 };
 	r->status = k3_source_place(r->source, &r->step, r->at, &r->place, &r->err);
 	if (r->status)
 		return K3_WALK_END;
-	r->next.bytes = r->place.bytes;
-	r->next.data = r->o.find(r->o.ctx, &r->step, r->at, r->next.bytes, &r->next.keep);
-	r->next.read = !r->next.data;
+	r->next = (struct k3_entry){ .bytes = r->place.bytes, .read = true };
+	if (!r->o.find(r->o.ctx, &r->step, r->at, &r->next))
+		return K3_WALK_UNKNOWN;
 	r->looked = true;
 	return found;
 }
@@ -180,14 +181,12 @@ static bool gather(struct k3_reader *r, struct request *q)
 
 		if (look(r) != K3_WALK_STEP || number - r->released == QUEUE)
 			return q->entries;
-		if (r->next.read && q->entries && !continues(r, q))
+		if (q->entries && (r->next.data || !continues(r, q)))
 			return true;
-		if (r->next.read) {
+		if (!r->next.data) {
 			extend(r, q, number);
 			continue;
 		}
-		if (q->entries)
-			return true;
 		enqueue(r, number, HERE);
 		r->published++;
 		announce(r, number, 1);
@@ -199,88 +198,109 @@ static bool stopped(const struct k3_reader *r)
 	return !r->active || r->status;
 }
 
-/* Gives a request its buffer, and users its entries. */
-static struct request *publish(struct k3_reader *r, const struct request *q)
+/* Gives the request its buffer, and users its entries. */
+static struct request *publish(struct k3_reader *r)
 {
-	struct request *out = r->idle[r->taken++ % r->o.buffers];
+	struct request *out = r->idle[--r->idles];
 	unsigned char *data = out->data;
 
-	*out = *q;
+	*out = r->pending;
+	r->pending = (struct request){ 0 };
 	out->data = data;
-	out->users = q->entries;
-	for (uint64_t i = 0; i < q->entries; i++) {
-		struct slot *s = &r->slot[(q->first + i) % QUEUE];
+	out->users = out->entries;
+	for (uint64_t i = 0; i < out->entries; i++) {
+		struct slot *s = &r->slot[(out->first + i) % QUEUE];
 
 		s->request = out;
 		s->entry.data = data + (uintptr_t)s->entry.data;
 	}
-	r->published += q->entries;
+	r->published += out->entries;
 	return out;
 }
 
-/* The next request, waiting until there is one; NULL when there is none any more. */
-static struct request *build(struct k3_reader *r)
+/* The next request, or NULL: there is none for now, or no room for it. */
+static struct request *next_request(struct k3_reader *r)
 {
-	struct request q = { 0 };
-
-	while (!stopped(r) && !gather(r, &q)) {
-		if (stopped(r) || look(r) == K3_WALK_END) {
-			r->ended = true;
-			return NULL;
-		}
-		pthread_cond_wait(&r->room, &r->lock);
+	if (!r->active || r->ended)
+		return NULL;
+	if (!r->status && gather(r, &r->pending) && !r->status)
+		return r->idles ? publish(r) : NULL;
+	if (r->status || look(r) == K3_WALK_END) {
+		r->ended = true;
+		pthread_cond_broadcast(&r->ready);
 	}
-	while (!stopped(r) && r->taken == r->given)
-		pthread_cond_wait(&r->room, &r->lock);
-	return stopped(r) ? NULL : publish(r, &q);
+	return NULL;
 }
 
 /* ---- reading ---- */
 
-static void arrive(struct k3_reader *r, struct request *q, int rc, const struct k3_err *err)
+/* A read has ended. */
+static void account(struct k3_reader *r, uint64_t size, int rc, const struct k3_err *err)
 {
 	r->reading--;
-	r->bytes += rc ? 0 : q->size;
-	for (uint64_t i = 0; i < q->entries; i++)
-		r->slot[(q->first + i) % QUEUE].state = rc ? BROKEN : HERE;
+	r->bytes += rc ? 0 : size;
 	if (rc && !r->status) {
 		r->status = rc;
 		r->err = *err;
 		pthread_cond_broadcast(&r->ready);
 	}
-	announce(r, q->first, q->entries);
 	if (!r->reading)
 		pthread_cond_broadcast(&r->quiet);
+}
+
+/* With the lock held, which is left for the read itself. */
+static void read_request(struct k3_reader *r, struct request *q)
+{
+	struct k3_err err;
+	int rc;
+
+	pthread_mutex_unlock(&r->lock);
+	rc = k3_direct_read(q->file, q->data, q->size, q->offset, q->need, &err);
+	pthread_mutex_lock(&r->lock);
+	for (uint64_t i = 0; i < q->entries; i++)
+		r->slot[(q->first + i) % QUEUE].state = rc ? BROKEN : HERE;
+	announce(r, q->first, q->entries);
+	account(r, q->size, rc, &err);
+}
+
+static void read_ahead(struct k3_reader *r, const struct k3_hoard_read *h)
+{
+	struct k3_err err;
+	int rc;
+
+	pthread_mutex_unlock(&r->lock);
+	rc = k3_direct_read(h->file, h->to, h->size, h->offset, h->need, &err);
+	pthread_mutex_lock(&r->lock);
+	if (!rc)
+		k3_hoard_arrived(r->o.hoard, h);
+	account(r, h->size, rc, &err);
+}
+
+/* The walk's next request, or else the hoard's; false if there is neither. */
+static bool read_one(struct k3_reader *r)
+{
+	struct request *q = next_request(r);
+	struct k3_hoard_read h;
+
+	if (!q && (stopped(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h)))
+		return false;
+	r->reading++;
+	pthread_cond_signal(&r->work);
+	if (q)
+		read_request(r, q);
+	else
+		read_ahead(r, &h);
+	return true;
 }
 
 static void *read_requests(void *arg)
 {
 	struct k3_reader *r = arg;
-	struct request *q;
-	struct k3_err err;
-	int rc;
 
 	pthread_mutex_lock(&r->lock);
-	for (;;) {
-		while (!r->quit && (!r->active || r->building || r->ended || r->status))
+	while (!r->quit)
+		if (!read_one(r))
 			pthread_cond_wait(&r->work, &r->lock);
-		if (r->quit)
-			break;
-		r->building = true;
-		q = build(r);
-		r->building = false;
-		if (!q) {
-			pthread_cond_broadcast(&r->ready);
-			pthread_cond_broadcast(&r->quiet);
-			continue;
-		}
-		r->reading++;
-		pthread_cond_signal(&r->work);
-		pthread_mutex_unlock(&r->lock);
-		rc = k3_direct_read(q->file, q->data, q->size, q->offset, q->need, &err);
-		pthread_mutex_lock(&r->lock);
-		arrive(r, q, rc, &err);
-	}
 	pthread_mutex_unlock(&r->lock);
 	return NULL;
 }
@@ -317,7 +337,6 @@ int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->ready, NULL);
 	pthread_cond_init(&r->work, NULL);
-	pthread_cond_init(&r->room, NULL);
 	pthread_cond_init(&r->quiet, NULL);
 	r->memory = k3_huge_new(k3_reader_memory(o));
 	r->thread = k3_calloc(o->depth, sizeof *r->thread);
@@ -341,13 +360,11 @@ void k3_reader_free(struct k3_reader *r)
 	r->quit = true;
 	r->active = false;
 	pthread_cond_broadcast(&r->work);
-	pthread_cond_broadcast(&r->room);
 	pthread_mutex_unlock(&r->lock);
 	for (unsigned i = 0; i < r->threads; i++)
 		pthread_join(r->thread[i], NULL);
 	k3_huge_free(r->memory, k3_reader_memory(&r->o));
 	pthread_cond_destroy(&r->quiet);
-	pthread_cond_destroy(&r->room);
 	pthread_cond_destroy(&r->work);
 	pthread_cond_destroy(&r->ready);
 	pthread_mutex_destroy(&r->lock);
@@ -362,12 +379,11 @@ void k3_reader_begin(struct k3_reader *r, const struct k3_route *route)
 	pthread_mutex_lock(&r->lock);
 	k3_walk_begin(&r->walk, route);
 	r->step = (struct k3_step){ 0 };
+	r->pending = (struct request){ 0 };
 	r->at = r->published = r->released = 0;
 	memset(r->awaited, 0, sizeof r->awaited);
-	r->taken = 0;
-	r->given = r->o.buffers;
-	for (unsigned i = 0; i < r->o.buffers; i++)
-		r->idle[i] = &r->request[i];
+	for (r->idles = 0; r->idles < r->o.buffers; r->idles++)
+		r->idle[r->idles] = &r->request[r->idles];
 	r->looked = r->ended = false;
 	r->status = 0;
 	r->active = true;
@@ -379,8 +395,7 @@ void k3_reader_end(struct k3_reader *r)
 {
 	pthread_mutex_lock(&r->lock);
 	r->active = false;
-	pthread_cond_broadcast(&r->room);
-	while (r->reading || r->building)
+	while (r->reading)
 		pthread_cond_wait(&r->quiet, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 }
@@ -397,7 +412,7 @@ void k3_reader_unlock(struct k3_reader *r)
 
 void k3_reader_known(struct k3_reader *r)
 {
-	pthread_cond_broadcast(&r->room);
+	pthread_cond_broadcast(&r->work);
 }
 
 /* ---- for users ---- */
@@ -451,12 +466,12 @@ void k3_reader_release(struct k3_reader *r, uint64_t n)
 		freed = s->request && !--s->request->users;
 	}
 	if (freed)
-		r->idle[r->given++ % r->o.buffers] = s->request;
+		r->idle[r->idles++] = s->request;
 	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
 		r->released++;
 	/* nobody is woken for a few entries in memory: that would cost more than they do */
 	if (freed || r->published - r->released < QUEUE / 2)
-		pthread_cond_signal(&r->room);
+		pthread_cond_signal(&r->work);
 	pthread_mutex_unlock(&r->lock);
 }
 

@@ -11,9 +11,16 @@
 #ifndef K3_ENGINE_READER_H
 #define K3_ENGINE_READER_H
 
-#include "engine/source.h"
+#include "engine/hoard.h"
 
 struct k3_reader;
+
+struct k3_entry {
+	const unsigned char *data;
+	uint64_t bytes;
+	bool read;		/* from the disk for this use, else it was in memory */
+	unsigned char *keep;	/* where a copy should go, or NULL */
+};
 
 struct k3_reader_options {
 	uint64_t buffer;	/* bytes of a buffer: k3_reader_buffer */
@@ -21,12 +28,13 @@ struct k3_reader_options {
 	uint64_t request;	/* bytes that a request should have at most */
 	unsigned depth;		/* requests at a time */
 	/*
-	 * Asked for every entry, in order, with the reader's lock held: the bytes of one that is
-	 * in memory, or NULL; then *keep, NULL before, may be set to where they should go.
+	 * Asked for every entry, in order, with the reader's lock held.  Sets e's data and read if it
+	 * is in memory, and may set where it is to be kept.  False if its bytes are on their way
+	 * to memory: then it is asked again.
 	 */
-	const unsigned char *(*find)(void *ctx, const struct k3_step *step, uint64_t i,
-				     uint64_t bytes, unsigned char **keep);
+	bool (*find)(void *ctx, const struct k3_step *step, uint64_t i, struct k3_entry *e);
 	void *ctx;
+	struct k3_hoard *hoard;	/* what is read when there is nothing else to do; or NULL */
 };
 
 /* The buffer that takes a request and any entry; and how many let that many workers go on. */
@@ -46,15 +54,8 @@ void k3_reader_end(struct k3_reader *r);
 /* The lock that find is called under, and that the route's experts are named under. */
 void k3_reader_lock(struct k3_reader *r);
 void k3_reader_unlock(struct k3_reader *r);
-/* With the lock held: the route's experts are known now. */
+/* With the lock held: the route's experts are known now, the hoard expects some, or something found its place in memory. */
 void k3_reader_known(struct k3_reader *r);
-
-struct k3_entry {
-	const unsigned char *data;
-	uint64_t bytes;
-	bool read;		/* from the disk, else it was in memory */
-	unsigned char *keep;	/* where a copy should go, or NULL */
-};
 
 /* Waits for entry n, which is then held.  Errors: those of the read, and K3_EARG beyond the end. */
 K3_NODISCARD int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out,

@@ -122,6 +122,11 @@ uint64_t k3_source_blocks(const struct k3_source *s)
 	return s->first[s->config->layers + 1];
 }
 
+uint64_t k3_source_section(const struct k3_source *s, uint32_t section)
+{
+	return k3_section_bytes(s->config, s->trunk, section);
+}
+
 uint64_t k3_source_number(const struct k3_source *s, const struct k3_step *step, uint64_t i)
 {
 	return s->first[step->section] + step->use->first + i;

@@ -27,6 +27,9 @@ uint64_t k3_source_blocks(const struct k3_source *s);
 uint64_t k3_section_bytes(const struct k3_config *c, const struct k3_trunk *trunk,
 			  uint32_t section);
 
+/* Bytes on the disk of a section's blocks, as this source has them. */
+uint64_t k3_source_section(const struct k3_source *s, uint32_t section);
+
 /* The number of a block among those of all sections. */
 uint64_t k3_source_number(const struct k3_source *s, const struct k3_step *step, uint64_t i);
 

@@ -209,8 +209,9 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 			struct k3_err *err)
 {
 	struct k3_engine *e = s->e;
-	uint64_t have = e->budget.plan.memory - e->budget.fixed, need, more;
+	uint64_t have = e->budget.plan.memory - e->budget.fixed, need, more, kept;
 	uint64_t guesses = s->drafted * k3_logits_bytes(e->config);
+	struct k3_ahead ahead;
 	bool good;
 
 	*fit = (struct k3_fit){ .tokens = s->tokens, .lines = s->lines, .positions = longest(s),
@@ -226,14 +227,18 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 			       " sequences of up to %" PRIu64 " positions take %" PRIu64
 			       " bytes of memory, and there are %" PRIu64, s->tokens, s->lines,
 			       fit->positions, need + e->budget.fixed, e->budget.plan.memory);
-	s->tile_tokens = fit->tile;
-	s->ahead = fit->ahead;
 	/* one row of them is in what is needed, and those of guesses */
 	more = s->tokens ? (s->tokens - s->drafted - 1) * k3_logits_bytes(e->config) : 0;
 	more = more < e->budget.logits ? more : e->budget.logits;
 	more = more < have - need ? more : have - need;
+	ahead = k3_weights_ahead(e->weights);
+	if (!e->tile && !s->drafted && have - need - more < k3_weights_most(e->weights))
+		k3_fit_ahead(e->config, e->budget.threads, have - guesses - more, &ahead, fit);
+	s->tile_tokens = fit->tile;
+	s->ahead = fit->ahead;
 	e->logits = k3_logits_bytes(e->config) + guesses + more;
-	k3_weights_keep(e->weights, have - need - more);
+	kept = have - guesses - more - fit->sweep - fit->states - fit->retain - fit->hoard;
+	k3_weights_keep(e->weights, kept, fit->retain, fit->hoard);
 	return page_states(e, line, s->lines, fit->paged, err);
 }
 

@@ -65,10 +65,13 @@ static void expert_step(struct k3_walk *w, struct k3_step *step)
 
 static void use_step(struct k3_walk *w, struct k3_step *step)
 {
+	uint32_t passed = w->use < w->order.experts_at ? w->tile : w->tail;
+	bool once = w->use < w->order.vectors;
 	const struct k3_use *u = &w->order.use[w->use++];
 
 	*step = (struct k3_step){ .section = w->section, .use = u, .role = u->role,
 				  .first = w->entry, .entries = u->blocks };
+	step->left = once ? 0 : w->route->tiles[w->section - w->route->from] - 1 - passed;
 	w->entry += step->entries;
 }
 

@@ -46,6 +46,7 @@ struct k3_step {
 	uint32_t expert, number;	/* .. which is this one, number `number` of the layer's list */
 	struct k3_expert_cut cut;	/* of the expert's matrix */
 	uint64_t first, entries;	/* its entries; an expert's first one are the scales */
+	uint32_t left;			/* how often a use will pass again */
 };
 
 struct k3_walk {

@@ -10,7 +10,9 @@
 #include "data/expert_sum.h"
 #include "data/roles.h"
 #include "engine/expert_cache.h"
+#include "engine/hoard.h"
 #include "engine/pins.h"
+#include "engine/retain.h"
 #include "math/code.h"
 #include "math/kernels.h"
 #include "sys/small.h"
@@ -28,6 +30,8 @@ struct hand {
 	struct k3_step step;		/* the matrix that it asks blocks of */
 	uint64_t held[2];		/* entries */
 	unsigned holds;
+	bool drops;			/* and then that block of the trunk is not needed any more */
+	uint64_t dropped;
 	unsigned char *plain;		/* the key rows of a head, decoded */
 };
 
@@ -46,8 +50,11 @@ struct k3_weights {
 	struct k3_source *source;
 	struct k3_reader *reader;
 	struct k3_pins *pins;
+	struct k3_retain *retain;
+	struct k3_hoard *hoard;
 	struct k3_expert_cache *cache;
 	struct k3_route route;
+	bool retains;			/* the ring of these blocks has room */
 	unsigned workers;
 	struct hand *hand;
 	struct check *check;		/* by the number of an expert's passing in its layer */
@@ -64,20 +71,42 @@ static struct k3_weights *self(struct k3_feed *f)
 
 /* ---- the reader's question: is it in memory, or will it stay? ---- */
 
-static const unsigned char *find(void *ctx, const struct k3_step *step, uint64_t i, uint64_t bytes,
-				 unsigned char **keep)
+static bool find_expert(const struct k3_weights *s, const struct k3_step *step, uint64_t i,
+			struct k3_entry *e)
+{
+	const unsigned char *ahead;
+	bool coming = false;
+
+	ahead = k3_hoard_find(s->hoard, step, i, &coming);
+	if (coming)
+		return false;
+	e->data = k3_expert_cache_find(s->cache, step, i, &e->keep);
+	e->read = !e->data;
+	if (!e->data)
+		e->data = ahead;
+	return true;
+}
+
+static bool find(void *ctx, const struct k3_step *step, uint64_t i, struct k3_entry *e)
 {
 	struct k3_weights *s = ctx;
-	const unsigned char *here;
+	enum k3_retained retained = K3_RETAIN_NONE;
 	uint64_t number;
 
 	if (!step->use)
-		return k3_expert_cache_find(s->cache, step, i, keep);
+		return find_expert(s, step, i, e);
 	number = k3_source_number(s->source, step, i);
-	here = k3_pins_find(s->pins, number);
-	if (!here)
-		*keep = k3_pins_assign(s->pins, number, bytes);
-	return here;
+	e->data = k3_pins_find(s->pins, number);
+	if (!e->data)
+		retained = k3_retain_find(s->retain, number, &e->data);
+	if (retained == K3_RETAIN_COMING)
+		return false;
+	e->read = !e->data;
+	if (e->read)
+		e->keep = k3_pins_assign(s->pins, number, e->bytes);
+	if (e->read && !e->keep && step->left)
+		e->keep = k3_retain_assign(s->retain, number, e->bytes);
+	return true;
 }
 
 /* ---- steps ---- */
@@ -140,6 +169,12 @@ static void feed_release(struct k3_feed *f, unsigned rank)
 
 	while (h->holds)
 		k3_reader_release(self(f)->reader, h->held[--h->holds]);
+	if (!h->drops)
+		return;
+	h->drops = false;
+	k3_reader_lock(self(f)->reader);
+	k3_retain_drop(self(f)->retain, h->dropped);
+	k3_reader_unlock(self(f)->reader);
 }
 
 static int get(struct k3_weights *s, struct hand *h, uint64_t i, struct k3_entry *e,
@@ -153,10 +188,26 @@ static int get(struct k3_weights *s, struct hand *h, uint64_t i, struct k3_entry
 	return rc;
 }
 
+/* The block has been copied to where it is kept, and the reader may have waited for that. */
+static void kept(struct k3_weights *s, uint64_t number)
+{
+	const unsigned char *data;
+
+	k3_reader_lock(s->reader);
+	if (k3_retain_find(s->retain, number, &data) == K3_RETAIN_NONE) {
+		k3_pins_filled(s->pins, number);
+	} else {
+		k3_retain_filled(s->retain, number);
+		k3_reader_known(s->reader);
+	}
+	k3_reader_unlock(s->reader);
+}
+
 /* Block i of the trunk: checked if it came from the disk, and copied if it is to stay. */
 static int trunk_block(struct k3_weights *s, struct hand *h, uint64_t i, struct k3_entry *e,
 		       struct k3_err *err)
 {
+	uint64_t number = k3_source_number(s->source, &h->step, i);
 	int rc = get(s, h, i, e, err);
 
 	if (!rc && e->read)
@@ -166,10 +217,10 @@ static int trunk_block(struct k3_weights *s, struct hand *h, uint64_t i, struct 
 	atomic_fetch_add(e->read ? &s->trunk_read : &s->trunk_kept, e->bytes);
 	if (e->read && e->keep) {
 		memcpy(e->keep, e->data, e->bytes);
-		k3_reader_lock(s->reader);
-		k3_pins_filled(s->pins, k3_source_number(s->source, &h->step, i));
-		k3_reader_unlock(s->reader);
+		kept(s, number);
 	}
+	h->drops = s->retains && !h->step.left;
+	h->dropped = number;
 	return 0;
 }
 
@@ -338,10 +389,24 @@ static int feed_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first
 			r->expert[r->experts++] = e;
 		}
 	if (!rc) {
+		k3_hoard_stop(s->hoard);
 		k3_expert_cache_visit(s->cache, layer, first);
 		r->experts_layer = layer;
 		k3_reader_known(s->reader);
 	}
+	k3_reader_unlock(s->reader);
+	return rc;
+}
+
+static int feed_expect(struct k3_feed *f, uint32_t layer, const uint32_t *expert, uint64_t n,
+		       struct k3_err *err)
+{
+	struct k3_weights *s = self(f);
+	int rc;
+
+	k3_reader_lock(s->reader);
+	rc = k3_hoard_expect(s->hoard, layer, expert, n, err);
+	k3_reader_known(s->reader);
 	k3_reader_unlock(s->reader);
 	return rc;
 }
@@ -404,8 +469,8 @@ static int feed_row(struct k3_feed *f, enum k3_role role, uint64_t row, float *o
 	return rc;
 }
 
-static const struct k3_feed_ops ops = { feed_matrix, feed_block, feed_release, feed_experts,
-					feed_vector, feed_row };
+static const struct k3_feed_ops ops = { feed_matrix, feed_block, feed_release, feed_expect,
+					feed_experts, feed_vector, feed_row };
 
 /* ---- making one ---- */
 
@@ -460,8 +525,13 @@ static int make_parts(struct k3_weights *s, struct k3_trunk *trunk,
 		rc = k3_pins_new(k3_source_blocks(s->source), o->trunk_bytes,
 				 o->memory, &s->pins, err);
 	if (!rc)
+		rc = k3_retain_new(k3_source_blocks(s->source), &s->retain, err);
+	if (!rc)
+		rc = k3_hoard_new(s->config, s->source, o->block_rows, o->request, &s->hoard, err);
+	if (!rc)
 		rc = k3_expert_cache_new(s->config, o->memory - k3_pins_most(s->pins),
 					 &s->cache, err);
+	ro.hoard = s->hoard;
 	ro.find = find;
 	ro.ctx = s;
 	if (!rc)
@@ -505,6 +575,8 @@ void k3_weights_free(struct k3_weights *s)
 		return;
 	k3_reader_free(s->reader);
 	k3_expert_cache_free(s->cache);
+	k3_hoard_free(s->hoard);
+	k3_retain_free(s->retain);
 	k3_pins_free(s->pins);
 	k3_source_free(s->source);
 	for (unsigned i = 0; s->hand && i < s->workers; i++)
@@ -521,8 +593,34 @@ struct k3_feed *k3_weights_feed(struct k3_weights *s)
 	return &s->base;
 }
 
-void k3_weights_keep(struct k3_weights *s, uint64_t bytes)
+uint64_t k3_weights_most(const struct k3_weights *s)
 {
+	return k3_pins_most(s->pins) + s->config->experts * k3_expert_cache_unit(s->config);
+}
+
+struct k3_ahead k3_weights_ahead(const struct k3_weights *s)
+{
+	struct k3_ahead a = { .expert = k3_hoard_unit(s->config) };
+	uint32_t sections = 0;
+
+	for (uint32_t i = s->config->dense_layers; i < s->config->layers; i++) {
+		uint64_t bytes = k3_source_section(s->source, i);
+
+		a.section += bytes;
+		a.retain = k3_max(a.retain, bytes);
+		sections++;
+	}
+	a.section /= k3_max(sections, 1);
+	/* of a new layer the first blocks come before the last ones of the old one go */
+	a.retain += a.retain / 8;
+	return a;
+}
+
+void k3_weights_keep(struct k3_weights *s, uint64_t bytes, uint64_t retain, uint64_t hoard)
+{
+	s->retains = retain;
+	k3_retain_size(s->retain, retain);
+	k3_hoard_size(s->hoard, hoard);
 	k3_pins_limit(s->pins, bytes);
 	bytes -= bytes < k3_pins_most(s->pins) ? bytes : k3_pins_most(s->pins);
 	k3_expert_cache_limit(s->cache, bytes);
@@ -534,9 +632,12 @@ void k3_weights_begin(struct k3_weights *s, uint32_t from, uint32_t until, const
 	s->route.until = until;
 	s->route.tiles = tiles;
 	s->route.experts_layer = UINT32_MAX;
+	k3_retain_clear(s->retain);
+	k3_hoard_clear(s->hoard);
 	for (unsigned i = 0; i < s->workers; i++) {
 		k3_walk_begin(&s->hand[i].walk, &s->route);
 		s->hand[i].holds = 0;
+		s->hand[i].drops = false;
 	}
 	k3_reader_begin(s->reader, &s->route);
 }

@@ -6,6 +6,7 @@
 #ifndef K3_ENGINE_WEIGHTS_H
 #define K3_ENGINE_WEIGHTS_H
 
+#include "engine/fit.h"
 #include "engine/reader.h"
 #include "model/feed.h"
 
@@ -36,8 +37,17 @@ K3_NODISCARD int k3_weights_new(const struct k3_index *ix, struct k3_trunk *trun
 void k3_weights_free(struct k3_weights *s);
 struct k3_feed *k3_weights_feed(struct k3_weights *s);
 
-/* How many bytes of weights may stay in memory from now on; not between begin and end. */
-void k3_weights_keep(struct k3_weights *s, uint64_t bytes);
+/* What reading ahead takes for these weights. */
+struct k3_ahead k3_weights_ahead(const struct k3_weights *s);
+
+/* The bytes beyond which nothing can be kept. */
+uint64_t k3_weights_most(const struct k3_weights *s);
+
+/*
+ * How many bytes of weights may stay in memory from now on, and beside these how many for blocks between tiles
+ * and for experts that are read ahead; not between begin and end.
+ */
+void k3_weights_keep(struct k3_weights *s, uint64_t bytes, uint64_t retain, uint64_t hoard);
 
 /*
  * Weights of sections from .. until - 1 (data/order.h) are going to be asked for: of each

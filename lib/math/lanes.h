@@ -66,6 +66,11 @@ static float dot(const float *a, const float *b, size_t n)
  */
 enum { STREAMS = 2, FP4_STREAMS = 4 };
 
+/* From this many vectors on it pays to widen rows into memory first. */
+enum { FEW = 4 };
+
+/* Rows of MXFP4 side by side for two vectors and more, as many as registers hold the sums of. */
+enum { FP4_SHARED = VECS_MAX > 3 ? 4 : 2 };
 
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -104,41 +109,71 @@ void stream_bf16(const unsigned char *w, size_t rows, size_t n, const float *x, 
 	}
 }
 
+/* Rows from `to` on times vecs vectors, for which codes are decoded once. */
 static inline __attribute__((always_inline))
 void stream_fp4(const unsigned char *codes, const unsigned char *scales, size_t rows, size_t n,
-		const float *x, float *y)
+		const float *const *x, size_t vecs, float *const *y, size_t to)
 {
 	size_t groups = n / GROUP;
-	v16 acc[FP4_STREAMS];
+	v16 acc[FP4_STREAMS * (FEW - 1)];
 
+	codes += to * n / 2;
+	scales += to * groups;
 	UNROLL
-	for (size_t r = 0; r < rows; r++)
-		acc[r] = v16_zero();
+	for (size_t k = 0; k < rows * vecs; k++)
+		acc[k] = v16_zero();
 	for (size_t g = 0; g < groups; g++) {
-		v16 x0 = v16_load(x + g * GROUP), x1 = v16_load(x + g * GROUP + LANES);
-
 		/* the rows that come next, short enough for the first cache; a line holds four groups */
-		if (rows == FP4_STREAMS)
-			__builtin_prefetch(codes + ((FP4_STREAMS + g % FP4_STREAMS) * groups + g) *
-					   (GROUP / 2));
+		if (rows > 1)
+			__builtin_prefetch(codes + ((rows + g % rows) * groups + g) * (GROUP / 2));
 		UNROLL
 		for (size_t r = 0; r < rows; r++) {
 			const unsigned char *c = codes + (r * groups + g) * (GROUP / 2);
 			fp4_table t = fp4_prepare(scale_value(scales[r * groups + g]));
+			v16 w0 = v16_fp4(c, t), w1 = v16_fp4(c + 8, t);
 
-			acc[r] = v16_fma(v16_fp4(c, t), x0, acc[r]);
-			acc[r] = v16_fma(v16_fp4(c + 8, t), x1, acc[r]);
+			UNROLL
+			for (size_t v = 0; v < vecs; v++) {
+				v16 *sum = &acc[v * rows + r];
+
+				*sum = v16_fma(w0, v16_load(x[v] + g * GROUP), *sum);
+				*sum = v16_fma(w1, v16_load(x[v] + g * GROUP + LANES), *sum);
+			}
 		}
 	}
 	UNROLL
-	for (size_t r = 0; r < rows; r++)
-		y[r] = v16_sum(acc[r]);
+	for (size_t k = 0; k < rows * vecs; k++)
+		y[k / rows][to + k % rows] = v16_sum(acc[k]);
+}
+
+/* Rows from .. rows - 1 times vecs < FEW vectors. */
+static inline __attribute__((always_inline))
+void streams_fp4(const unsigned char *codes, const unsigned char *scales, size_t from, size_t rows,
+		 size_t n, const float *const *x, size_t vecs, float *const *y)
+{
+	size_t deep = vecs > 1 ? FP4_SHARED : FP4_STREAMS, r = from;
+
+	for (; r + deep <= rows; r += deep)
+		stream_fp4(codes, scales, deep, n, x, vecs, y, r);
+	for (; r < rows; r++)
+		stream_fp4(codes, scales, 1, n, x, vecs, y, r);
+}
+
+/* The same for any number of vectors. */
+static void few_fp4(const unsigned char *codes, const unsigned char *scales, size_t from,
+		    size_t rows, size_t n, const float *const *x, size_t count, float *const *y)
+{
+	for (size_t k; count; x += k, y += k, count -= k) {
+		k = count < FEW - 1 ? count : FEW - 1;
+		switch (k) {
+		case 1: streams_fp4(codes, scales, from, rows, n, x, 1, y); break;
+		case 2: streams_fp4(codes, scales, from, rows, n, x, 2, y); break;
+		case 3: streams_fp4(codes, scales, from, rows, n, x, 3, y); break;
+		}
+	}
 }
 
 /* ---- many vectors: a few rows are widened a piece at a time, and used for all of them ---- */
-
-/* From this many vectors on it pays to widen rows into memory first. */
-enum { FEW = 4 };
 
 /* Lanes of ROWS rows, STEP floats apart, times `vecs` vectors over n columns, a multiple of 16. */
 static inline __attribute__((always_inline))
@@ -332,17 +367,11 @@ static void rows_bf16(const void *w, size_t rows, size_t n, const float *const *
 static void rows_mxfp4(const void *codes, const void *scales, size_t rows, size_t n,
 		       const float *const *x, size_t count, float *const *y)
 {
-	const unsigned char *c = codes, *s = scales;
-	size_t v = tiles(widen_row_fp4, &(struct source){ c, s, n }, rows, n, x, count, y), r;
+	size_t v = tiles(widen_row_fp4, &(struct source){ codes, scales, n }, rows, n, x, count, y);
 
-	for (size_t u = 0; u < count; u++) {
-		size_t from = u < v ? rows / ROWS * ROWS : 0;
-
-		for (r = from; r + FP4_STREAMS <= rows; r += FP4_STREAMS)
-			stream_fp4(c + r * n / 2, s + r * n / GROUP, FP4_STREAMS, n, x[u], y[u] + r);
-		for (; r < rows; r++)
-			stream_fp4(c + r * n / 2, s + r * n / GROUP, 1, n, x[u], y[u] + r);
-	}
+	/* what is left: the last few rows of the vectors in tiles, all rows of the others */
+	few_fp4(codes, scales, rows / ROWS * ROWS, rows, n, x, v, y);
+	few_fp4(codes, scales, 0, rows, n, x + v, count - v, y + v);
 }
 
 static void rows_f32(const float *w, size_t stride, size_t rows, size_t n, const float *const *x,

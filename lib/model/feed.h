@@ -48,6 +48,12 @@ struct k3_feed_ops {
 	/* The worker is done with its last block.  Whoever waits for others holds none. */
 	void (*release)(struct k3_feed *f, unsigned rank);
 	/*
+	 * Some of the layer's experts that will be asked for, known before all are: a feed may read them
+	 * ahead.  One may be named again.  Called by one worker, before experts is.
+	 */
+	int (*expect)(struct k3_feed *f, uint32_t layer, const uint32_t *expert, uint64_t n,
+		      struct k3_err *err);
+	/*
 	 * Tells, as soon as it is known, which experts of the layer will be asked for: those e
 	 * with first[e] < first[e + 1], once for each group of that many users.  Called by one worker.
 	 */

@@ -137,10 +137,14 @@ static int gather(const struct k3_pass *p, uint32_t layer, uint64_t n, struct k3
 }
 
 /* Worker 0 alone, while the others go on. */
-static void tell_experts(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint64_t n)
+static void tell_experts(struct k3_worker *w, const struct k3_pass *p, uint32_t layer, uint64_t first,
+			 uint64_t n, bool last)
 {
+	uint64_t chosen = p->config->chosen;
 	struct k3_err err;
-	int rc = gather(p, layer, n, &err);
+	int rc = last ? gather(p, layer, first + n, &err)
+		      : p->feed->ops->expect(p->feed, layer, p->routed->expert + first * chosen,
+					     n * chosen, &err);
 
 	if (rc)
 		k3_worker_fail(w, rc, &err);
@@ -160,8 +164,8 @@ void k3_route_tile(struct k3_worker *w, const struct k3_pass *p, uint32_t layer,
 	k3_product(w, p, K3_SHARED_UP, layer, 0, t->x.at, n, t->up.at);
 	if (!k3_barrier(w))
 		return;
-	if (last && w->rank == 0)
-		tell_experts(w, p, layer, first + n);
+	if (w->rank == 0)
+		tell_experts(w, p, layer, first, n, last);
 	situ_rows(w, p, t->gate.at, t->up.at, n,
 		  (uint64_t)p->config->shared * p->config->expert_width);
 	if (!k3_barrier(w))

@@ -389,6 +389,7 @@ int main(int argc, char **argv)
 		line(m->name, "coded, 16 vectors", rate(coded, m, 16) * 16e-9, "GFLOP/s", flops);
 		r = rate_beside(mxfp4, m, &memory);
 		line(m->name, "MXFP4, 1 vector", r, "GB/s", memory);
+		line(m->name, "MXFP4, 3 vectors", rate(mxfp4, m, 3) * 1e-9, "GB/s", memory);
 		line(m->name, "MXFP4, 16 vectors", rate(mxfp4, m, 16) * 16e-9 * 4 * 16 / 17, "GFLOP/s",
 		     flops);
 		line(m->name, "DOT of 512, cached", rate(dot, m, 1) * 1e-9, "GFLOP/s", flops);

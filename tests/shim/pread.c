@@ -13,6 +13,8 @@
  *	flip	return byte FROM with its lowest bit changed
  *	once	fail the first time only
  * With K3_FAULT_WHEN=FILE only while that file exists.
+ *
+ * With K3_READS=FILE all reads are written there, a line for each: file, offset, bytes.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,6 +35,7 @@ static struct {
 	bool set;
 } fault;
 static atomic_int hits;
+static int reads = -1;
 
 static ssize_t (*next)(int, void *, size_t, off_t);
 
@@ -41,15 +44,37 @@ static void begin(void)
 {
 	const char *s = getenv("K3_FAULT");
 
+	const char *log = getenv("K3_READS");
+
+	if (log)
+		reads = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 	fault.when = getenv("K3_FAULT_WHEN");
 	*(void **)&next = dlsym(RTLD_NEXT, "pread64");
 	fault.set = s && sscanf(s, "%255[^:]:%llu:%llu:%15s", fault.name, &fault.from, &fault.to,
 				fault.what) == 4;
 }
 
+/* The path of an open file; its length, or -1. */
+static ssize_t path_of(int fd, char *path, size_t size)
+{
+	char link[64];
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	return readlink(link, path, size);
+}
+
+static void note(int fd, size_t n, off_t offset)
+{
+	char path[4096];
+	ssize_t k = reads < 0 ? -1 : path_of(fd, path, sizeof path);
+
+	if (k >= 0)
+		dprintf(reads, "%.*s %lld %zu\n", (int)k, path, (long long)offset, n);
+}
+
 static bool concerned(int fd, size_t n, off_t offset)
 {
-	char link[64], path[4096];
+	char path[4096];
 	size_t len = strlen(fault.name);
 	ssize_t k;
 
@@ -57,8 +82,7 @@ static bool concerned(int fd, size_t n, off_t offset)
 	    (unsigned long long)offset >= fault.to ||
 	    (unsigned long long)offset + n <= fault.from)
 		return false;
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	k = readlink(link, path, sizeof path - 1);
+	k = path_of(fd, path, sizeof path);
 	return k >= (ssize_t)len && !memcmp(path + k - (ssize_t)len, fault.name, len);
 }
 
@@ -104,6 +128,7 @@ static ssize_t faulty(int fd, void *p, size_t n, off_t offset)
 ssize_t pread64(int fd, void *p, size_t n, off_t offset);
 ssize_t pread64(int fd, void *p, size_t n, off_t offset)
 {
+	note(fd, n, offset);
 	return concerned(fd, n, offset) ? faulty(fd, p, n, offset) : next(fd, p, n, offset);
 }
 

@@ -250,6 +250,7 @@ struct trial {
 	unsigned kept;			/* of a hundred entries, so many are in memory */
 	unsigned late;			/* microseconds that a user sometimes keeps what it has */
 	unsigned stop;			/* steps after which users go away; 0: none */
+	unsigned room;			/* for experts ahead */
 	/* of a run */
 	struct k3_source *source;
 	struct k3_reader *reader;
@@ -257,6 +258,8 @@ struct trial {
 	pthread_barrier_t gate;
 	_Atomic uint64_t next[STEPS];	/* block of each step */
 	_Atomic unsigned wrong, failed;
+	struct k3_hoard *hoard;
+	_Atomic uint64_t ahead, coming;	/* entries that were there, and that were on their way */
 	uint64_t asked;			/* entries that find saw */
 	bool out_of_order;
 };
@@ -288,21 +291,27 @@ static const unsigned char *expected(const struct k3_step *s, uint64_t i, uint64
 	return shard[tensor.shard] + tensor.offset + row * width;
 }
 
-static const unsigned char *find(void *ctx, const struct k3_step *step, uint64_t i, uint64_t bytes,
-				 unsigned char **keep)
+static bool find(void *ctx, const struct k3_step *step, uint64_t i, struct k3_entry *e)
 {
 	static unsigned char somewhere;
 	struct trial *t = ctx;
-	const unsigned char *want = expected(step, i, &(uint64_t){ 0 });
+	bool coming = false;
 
-	(void)bytes;
+	if (!step->use && t->hoard)
+		e->data = k3_hoard_find(t->hoard, step, i, &coming);
+	t->ahead += e->data != NULL;
+	t->coming += coming;
+	if (coming)
+		return false;
 	if (step->first + i != t->asked++)
 		t->out_of_order = true;
-	if ((step->first + i) * 2654435761u % 100 < t->kept)
-		return want;
-	if (i % 3 == 1)
-		*keep = &somewhere;
-	return NULL;
+	if ((step->first + i) * 2654435761u % 100 < t->kept) {
+		e->data = expected(step, i, &(uint64_t){ 0 });
+		e->read = false;
+	} else if (i % 3 == 1) {
+		e->keep = &somewhere;
+	}
+	return true;
 }
 
 static void look_at(struct trial *t, const struct k3_step *s, uint64_t i, unsigned rank)
@@ -347,6 +356,20 @@ static void use_step(struct trial *t, const struct k3_step *s, uint64_t number, 
 	}
 }
 
+/* Before it is known which experts there will be, the last of them are; twice, and for a while. */
+static void guess(struct trial *t, uint32_t section)
+{
+	uint32_t needed = 1 + section % 3, n = 1 + section / 2 % needed;
+
+	for (int i = 0; t->hoard && i < 2; i++) {
+		k3_reader_lock(t->reader);
+		need(k3_hoard_expect(t->hoard, section, some_experts + needed - n, n, &err), &err);
+		k3_reader_known(t->reader);
+		k3_reader_unlock(t->reader);
+		usleep(section % 2 ? 0 : 500);
+	}
+}
+
 static void *use(void *arg)
 {
 	const struct user *u = arg;
@@ -361,7 +384,10 @@ static void *use(void *arg)
 		if (found == K3_WALK_UNKNOWN) {
 			pthread_barrier_wait(&t->gate);
 			if (u->rank == 0) {
+				guess(t, w.section);
 				k3_reader_lock(t->reader);
+				if (t->hoard)
+					k3_hoard_stop(t->hoard);
 				t->route.experts_layer = w.section;
 				t->route.experts = 1 + w.section % 3;
 				k3_reader_known(t->reader);
@@ -387,6 +413,8 @@ static void run_once(struct trial *t, unsigned stop)
 	t->route.experts_layer = UINT32_MAX;
 	for (unsigned i = 0; i < STEPS; i++)
 		t->next[i] = 0;
+	if (t->hoard)
+		k3_hoard_clear(t->hoard);
 	k3_reader_begin(t->reader, &t->route);
 	for (unsigned i = 0; i < t->users; i++) {
 		user[i] = (struct user){ t, i };
@@ -410,6 +438,12 @@ static void trial_new(struct trial *t)
 	ro.find = find;
 	ro.ctx = t;
 	need(k3_source_new(model.ix, NULL, t->block_rows, &t->source, &err), &err);
+	if (t->room) {
+		need(k3_hoard_new(&model.config, t->source, t->block_rows, t->request, &t->hoard,
+				  &err), &err);
+		k3_hoard_size(t->hoard, t->room * k3_hoard_unit(&model.config));
+	}
+	ro.hoard = t->hoard;
 	need(k3_reader_new(t->source, &ro, &t->reader, &err), &err);
 	pthread_barrier_init(&t->gate, NULL, t->users);
 }
@@ -417,10 +451,13 @@ static void trial_new(struct trial *t)
 static void trial_free(struct trial *t)
 {
 	k3_reader_free(t->reader);
+	k3_hoard_free(t->hoard);
 	k3_source_free(t->source);
 	free(t->route.expert);
 	pthread_barrier_destroy(&t->gate);
 }
+
+static uint64_t all_coming;
 
 static void check_trial(struct trial t)
 {
@@ -433,9 +470,12 @@ static void check_trial(struct trial t)
 	run_once(&t, 9);
 	run_once(&t, 70);
 	run_once(&t, 0);
-	ok(!t.wrong && !t.failed && !t.out_of_order && whole > 300 && t.asked == whole,
-	   "%llu entries: blocks of %llu rows, requests of %llu, %u at a time, %u users, %u in 100 in memory",
-	   (unsigned long long)whole, (unsigned long long)t.block_rows, (unsigned long long)t.request, t.depth, t.users, t.kept);
+	ok(!t.wrong && !t.failed && !t.out_of_order && whole > 300 && t.asked == whole &&
+	   (t.kept == 100 || !t.room == !t.ahead),
+	   "%llu entries: blocks of %llu rows, requests of %llu, %u at a time, %u users, %u in 100 in memory, "
+	   "room for %u experts", (unsigned long long)whole, (unsigned long long)t.block_rows,
+	   (unsigned long long)t.request, t.depth, t.users, t.kept, t.room);
+	all_coming += t.coming;
 	trial_free(&t);
 }
 
@@ -455,6 +495,13 @@ static void test_reader(void)
 	check_trial((struct trial){ .request = 8192, .depth = 4, .users = MOST_USERS });
 	check_trial((struct trial){ .request = 4096, .depth = 3, .users = 5, .late = 3000 });
 	check_trial((struct trial){ .request = 4096, .depth = 8, .users = 2, .late = 20000, .kept = 50 });
+	for (int b = 0; b < 3; b++)
+		for (unsigned room = 1; room <= 3; room++)
+			for (int d = 0; d < 3; d++)
+				check_trial((struct trial){ .block_rows = rows[b], .request = request[d],
+					    .depth = depth[d], .users = room + 1, .kept = d ? 0 : 40,
+					    .room = room });
+	ok(all_coming, "some of the experts were on their way when their turn came");
 }
 
 static void test_ends(void)
@@ -489,9 +536,10 @@ static void test_ends(void)
 
 static void test_failure(void)
 {
-	for (unsigned users = 1; users <= 5; users += 2)
+	for (unsigned users = 1; users <= 6; users++)
 		for (int s = 0; s < 2; s++) {
-			struct trial t = { .request = 8192, .depth = 4, .users = users };
+			struct trial t = { .request = 8192, .depth = 4, .users = users,
+					   .room = users % 2 ? 0 : 3 };
 			struct stat st;
 
 			alarm(60);
@@ -499,7 +547,8 @@ static void test_failure(void)
 			if (stat(model.shard[s], &st) || truncate(model.shard[s], st.st_size / 2))
 				exit(1);
 			run_once(&t, 0);
-			ok(t.failed && !t.wrong, "a file that ends too early, %u users, shard %d", users, s);
+			ok(t.failed && !t.wrong, "a file that ends too early, %u users, shard %d, room for %u experts",
+			   users, s, t.room);
 			trial_free(&t);
 			/* what was cut off is written again */
 			int fd = open(model.shard[s], O_WRONLY);
