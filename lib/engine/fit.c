@@ -23,7 +23,7 @@ enum { POPULAR = 8, FEW = 16 };
  * While one token is computed the disk could read about a twentieth of a layer's trunk: it may be
  * more, for what is not used up only lies there.
  */
-enum { AHEAD_TILE = 32, AHEAD_TILES = 8, AHEAD_PART = 16 };
+enum { HOARD_TILE = 32, HOARD_TILES = 8, HOARD_PART = 16 };
 
 uint64_t k3_logits_bytes(const struct k3_config *c)
 {
@@ -97,10 +97,10 @@ static bool fit_tile(const struct k3_config *c, unsigned threads, uint64_t have,
 	return fits(c, threads, have, s);
 }
 
-void k3_fit_ahead(const struct k3_config *c, unsigned threads, uint64_t have,
-		  const struct k3_ahead *a, struct k3_fit *s)
+void k3_fit_hoard(const struct k3_config *c, unsigned threads, uint64_t have,
+		  const struct k3_hoard_cost *cost, struct k3_fit *s)
 {
-	uint64_t tiles = k3_min(s->tokens / AHEAD_TILE, AHEAD_TILES), left, useful;
+	uint64_t tiles = k3_min(s->tokens / HOARD_TILE, HOARD_TILES), left, useful;
 	struct k3_fit t = *s;
 
 	if (tiles < 2 || !c->experts || s->spilled || s->paged || s->tile < s->tokens)
@@ -109,11 +109,12 @@ void k3_fit_ahead(const struct k3_config *c, unsigned threads, uint64_t have,
 	if (!fits(c, threads, have, &t) || t.paged)
 		return;
 	left = have - t.sweep - t.states;
-	if (left < a->retain + a->expert)
+	if (left < cost->retain + cost->expert)
 		return;
-	useful = k3_min((s->tokens - t.tile) * (a->section / AHEAD_PART), c->experts * a->expert);
-	t.retain = a->retain;
-	t.hoard = k3_min(left - a->retain, useful);
+	useful = k3_min((s->tokens - t.tile) * (cost->section / HOARD_PART),
+			c->experts * cost->expert);
+	t.retain = cost->retain;
+	t.hoard = k3_min(left - cost->retain, useful);
 	*s = t;
 }
 

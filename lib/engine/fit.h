@@ -29,7 +29,7 @@ struct k3_fit {
 	bool spilled;			/* rows are in a file */
 	bool paged;			/* and so are states; .. */
 	bool ahead;			/* .. the slices of the next layer come in before this one is done */
-	uint64_t sweep, states;		/* bytes of memory; and of what k3_fit_ahead gives .. */
+	uint64_t sweep, states;		/* bytes of memory; and of what k3_fit_hoard gives .. */
 	uint64_t retain, hoard;		/* .. to blocks between tiles and to experts ahead */
 };
 
@@ -39,8 +39,8 @@ uint64_t k3_logits_bytes(const struct k3_config *c);
 /* Chooses for that many bytes.  False if it takes more than these: then the choice is that of least memory. */
 bool k3_fit_memory(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s);
 
-/* What it takes to read ahead: bytes to retain the trunk of a layer, those of an average one, and of an expert. */
-struct k3_ahead {
+/* What it takes to read experts ahead: bytes to retain the trunk of a layer, those of an average one, and of an expert. */
+struct k3_hoard_cost {
 	uint64_t retain, section, expert;
 };
 
@@ -49,7 +49,7 @@ struct k3_ahead {
  * of one tile in memory becomes one of several, in which the disk need not wait: the trunk of a layer stays
  * for its later tiles, and while they pass, experts of the first ones are read.
  */
-void k3_fit_ahead(const struct k3_config *c, unsigned threads, uint64_t have,
-		  const struct k3_ahead *a, struct k3_fit *s);
+void k3_fit_hoard(const struct k3_config *c, unsigned threads, uint64_t have,
+		  const struct k3_hoard_cost *cost, struct k3_fit *s);
 
 #endif

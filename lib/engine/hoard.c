@@ -6,12 +6,9 @@
 #include <k3/buf.h>
 
 #include <stdlib.h>
-#include <string.h>
 
-/* Scales and codes of three matrices, each of which lies in one piece on the disk. */
-enum { MATRICES = 3, EXTENTS = 2 * MATRICES };
-
-static const enum k3_role matrix_role[MATRICES] = { K3_W1, K3_W3, K3_W2 };
+/* Scales and codes of the matrices, each of which lies in one piece on the disk. */
+enum { EXTENTS = 2 * K3_EXPERT_MATRICES };
 
 enum { NOWHERE = UINT32_MAX };
 
@@ -22,7 +19,7 @@ struct extent {
 	uint64_t offset, size, need;
 };
 
-/* An expert and its reads: those of extents before `extent`, and of this one `done` bytes, were given out. */
+/* An expert.  Reads of the extents before number `at`, and of this one for `done` bytes, have been given out. */
 struct place {
 	uint32_t expert;
 	struct extent extent[EXTENTS];
@@ -41,13 +38,14 @@ struct k3_hoard {
 	struct place *place;
 	uint32_t *where;		/* of each expert its place, or NOWHERE */
 	uint32_t layer;			/* of the experts .. */
-	uint32_t used, reading;		/* .. in the first `used` places; those before `reading` have had all reads given out */
+	uint32_t used;			/* .. in the first places */
+	uint32_t reading;		/* the first one of which reads are to be given out */
 };
 
 /* A stretch may begin and end in the middle of a page. */
 static uint64_t extent_room(const struct k3_config *c, unsigned k)
 {
-	struct k3_expert_cut m = k3_expert_cut(c, matrix_role[k / 2], 0);
+	struct k3_expert_cut m = k3_expert_cut(c, k3_expert_matrix[k / 2], 0);
 
 	return k3_direct_up(m.rows * (k % 2 ? m.code_bytes : m.scale_bytes)) + K3_DIRECT;
 }
@@ -120,8 +118,8 @@ static int find_extent(struct k3_hoard *h, uint32_t expert, unsigned k, unsigned
 		       struct extent *out, struct k3_err *err)
 {
 	struct k3_step step = {
-		.section = h->layer, .role = matrix_role[k / 2], .expert = expert,
-		.cut = k3_expert_cut(h->config, matrix_role[k / 2], h->block_rows),
+		.section = h->layer, .role = k3_expert_matrix[k / 2], .expert = expert,
+		.cut = k3_expert_cut(h->config, k3_expert_matrix[k / 2], h->block_rows),
 	};
 	struct k3_place p;
 	uint64_t end;
@@ -182,12 +180,13 @@ void k3_hoard_stop(struct k3_hoard *h)
 
 bool k3_hoard_next(struct k3_hoard *h, struct k3_hoard_read *out)
 {
-	struct place *p = &h->place[h->reading];
 	const struct extent *x;
+	struct place *p;
 	uint64_t n;
 
 	if (h->reading == h->used)
 		return false;
+	p = &h->place[h->reading];
 	x = &p->extent[p->at];
 	n = k3_min(x->size - p->done, h->request);
 	*out = (struct k3_hoard_read){
@@ -223,7 +222,7 @@ const unsigned char *k3_hoard_find(const struct k3_hoard *h, const struct k3_ste
 	*coming = h->place[where].missing;
 	if (*coming)
 		return NULL;
-	while (matrix_role[k] != step->role)
+	while (k3_expert_matrix[k] != step->role)
 		k++;
 	x = &h->place[where].extent[2 * k + (i > 0)];
 	return x->to + (i ? x->need - m->rows * m->code_bytes + (i - 1) * m->block_rows * m->code_bytes

@@ -280,9 +280,29 @@ static int write_back(const struct k3_shelf *s, uint64_t i, uint64_t first, uint
 	return k3_shelf_write(s, i, first, n, values, err);
 }
 
-static int move_token(const struct k3_sweep *s, const struct piece *p, uint64_t t,
-		      struct k3_err *err)
+/* Something to be done for row i of `what`. */
+typedef int row_fn(const struct k3_sweep *s, const void *what, uint64_t i, struct k3_err *err);
+
+/* Behind a barrier; ends with one. */
+static bool each_row(struct k3_worker *w, const struct k3_sweep *s, uint64_t n, row_fn *fn,
+		     const void *what)
 {
+	uint32_t loop = k3_loop(w);
+	struct k3_err err;
+	uint64_t i;
+	int rc = 0;
+
+	while (!rc && k3_loop_next(w, loop, n, &i)) {
+		rc = fn(s, what, i, &err);
+		if (rc)
+			k3_worker_fail_at(w, i, rc, &err);
+	}
+	return k3_barrier(w);
+}
+
+static int move_token(const struct k3_sweep *s, const void *what, uint64_t t, struct k3_err *err)
+{
+	const struct piece *p = what;
 	int rc = p->move(&s->stream, s->index[p->from + t], p->part, p->parts, s->row[t], err);
 
 	for (int k = 0; !rc && k < 2 && p->more[k]; k++)
@@ -290,66 +310,42 @@ static int move_token(const struct k3_sweep *s, const struct piece *p, uint64_t 
 	return rc;
 }
 
-/* Behind a barrier; ends with one. */
 static bool move(struct k3_worker *w, const struct k3_sweep *s, const struct piece *p)
 {
-	struct k3_err err;
-	uint32_t loop;
-	uint64_t t;
-	int rc = 0;
+	return !s->stream.file || each_row(w, s, p->n, move_token, p);
+}
 
-	if (!s->stream.file)
-		return true;
-	loop = k3_loop(w);
-	while (!rc && k3_loop_next(w, loop, p->n, &t)) {
-		rc = move_token(s, p, t, &err);
-		if (rc)
-			k3_worker_fail_at(w, t, rc, &err);
-	}
-	return k3_barrier(w);
+/* User number *first + i of the layer. */
+static int bring_user(const struct k3_sweep *s, const void *first, uint64_t i, struct k3_err *err)
+{
+	const struct k3_routed *r = &s->routed;
+	uint64_t at = *(const uint64_t *)first + i, chosen = s->e->config->chosen;
+	uint64_t token = r->user[at] / chosen;
+	int rc = k3_shelf_read(&s->latent, token, 0, 1, r->user_latent[at], err);
+
+	if (!rc && r->user[at] % chosen)
+		rc = k3_shelf_read(&s->sum, token, 0, 1, r->user_sum[at], err);
+	return rc;
+}
+
+static int take_user(const struct k3_sweep *s, const void *first, uint64_t i, struct k3_err *err)
+{
+	const struct k3_routed *r = &s->routed;
+	uint64_t at = *(const uint64_t *)first + i;
+
+	return k3_shelf_write(&s->sum, r->user[at] / s->e->config->chosen, 0, 1, r->user_sum[at],
+			      err);
 }
 
 /* k3_users.bring: into the places of a group. */
 static bool bring_users(struct k3_worker *w, void *ctx, uint64_t first, uint64_t n)
 {
-	const struct k3_sweep *s = ctx;
-	const struct k3_routed *r = &s->routed;
-	uint64_t chosen = s->e->config->chosen, i;
-	uint32_t loop = k3_loop(w);
-	struct k3_err err;
-	int rc = 0;
-
-	while (!rc && k3_loop_next(w, loop, n, &i)) {
-		uint64_t token = r->user[first + i] / chosen;
-
-		rc = k3_shelf_read(&s->latent, token, 0, 1, r->user_latent[first + i], &err);
-		if (!rc && r->user[first + i] % chosen)
-			rc = k3_shelf_read(&s->sum, token, 0, 1, r->user_sum[first + i], &err);
-		if (rc)
-			k3_worker_fail_at(w, i, rc, &err);
-	}
-	return k3_barrier(w);
+	return each_row(w, ctx, n, bring_user, &first);
 }
 
 static bool take_users(struct k3_worker *w, void *ctx, uint64_t first, uint64_t n)
 {
-	const struct k3_sweep *s = ctx;
-	const struct k3_routed *r = &s->routed;
-	struct k3_err err;
-	uint32_t loop;
-	uint64_t i;
-	int rc = 0;
-
-	if (!k3_barrier(w))
-		return false;
-	loop = k3_loop(w);
-	while (!rc && k3_loop_next(w, loop, n, &i)) {
-		rc = k3_shelf_write(&s->sum, r->user[first + i] / s->e->config->chosen, 0, 1,
-				    r->user_sum[first + i], &err);
-		if (rc)
-			k3_worker_fail_at(w, i, rc, &err);
-	}
-	return k3_barrier(w);
+	return k3_barrier(w) && each_row(w, ctx, n, take_user, &first);
 }
 
 /* ---- a layer ---- */

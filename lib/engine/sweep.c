@@ -211,7 +211,6 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	struct k3_engine *e = s->e;
 	uint64_t have = e->budget.plan.memory - e->budget.fixed, need, more, kept;
 	uint64_t guesses = s->drafted * k3_logits_bytes(e->config);
-	struct k3_ahead ahead;
 	bool good;
 
 	*fit = (struct k3_fit){ .tokens = s->tokens, .lines = s->lines, .positions = longest(s),
@@ -231,9 +230,9 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	more = s->tokens ? (s->tokens - s->drafted - 1) * k3_logits_bytes(e->config) : 0;
 	more = more < e->budget.logits ? more : e->budget.logits;
 	more = more < have - need ? more : have - need;
-	ahead = k3_weights_ahead(e->weights);
 	if (!e->tile && !s->drafted && have - need - more < k3_weights_most(e->weights))
-		k3_fit_ahead(e->config, e->budget.threads, have - guesses - more, &ahead, fit);
+		k3_fit_hoard(e->config, e->budget.threads, have - guesses - more,
+			     k3_weights_hoard_cost(e->weights), fit);
 	s->tile_tokens = fit->tile;
 	s->ahead = fit->ahead;
 	e->logits = k3_logits_bytes(e->config) + guesses + more;

@@ -6,10 +6,7 @@
 /* MXFP4: weights to a scale byte. */
 enum { GROUP = 32 };
 
-/* The order in which an expert's matrices are used. */
-static const enum k3_role matrix_role[] = { K3_W1, K3_W3, K3_W2 };
-
-enum { MATRICES = sizeof matrix_role / sizeof *matrix_role };
+const enum k3_role k3_expert_matrix[K3_EXPERT_MATRICES] = { K3_W1, K3_W3, K3_W2 };
 
 void k3_walk_begin(struct k3_walk *w, const struct k3_route *route)
 {
@@ -38,8 +35,8 @@ uint64_t k3_expert_bytes(const struct k3_config *c)
 {
 	uint64_t sum = 0;
 
-	for (int i = 0; i < MATRICES; i++) {
-		struct k3_expert_cut m = k3_expert_cut(c, matrix_role[i], 0);
+	for (int i = 0; i < K3_EXPERT_MATRICES; i++) {
+		struct k3_expert_cut m = k3_expert_cut(c, k3_expert_matrix[i], 0);
 
 		sum += m.rows * (m.code_bytes + m.scale_bytes);
 	}
@@ -48,7 +45,7 @@ uint64_t k3_expert_bytes(const struct k3_config *c)
 
 static void expert_step(struct k3_walk *w, struct k3_step *step)
 {
-	enum k3_role role = matrix_role[w->matrix];
+	enum k3_role role = k3_expert_matrix[w->matrix];
 
 	*step = (struct k3_step){
 		.section = w->section, .role = role, .expert = w->route->expert[w->expert],
@@ -57,7 +54,7 @@ static void expert_step(struct k3_walk *w, struct k3_step *step)
 	};
 	step->entries = 1 + step->cut.blocks;
 	w->entry += step->entries;
-	if (++w->matrix == MATRICES) {
+	if (++w->matrix == K3_EXPERT_MATRICES) {
 		w->matrix = 0;
 		w->expert++;
 	}

@@ -26,6 +26,10 @@ struct k3_route {
 /* Blocks of an expert's matrix: its scales are held until the last one is used, and queues are finite. */
 enum { K3_EXPERT_BLOCKS = 500 };
 
+/* The matrices of an expert, in the order of use: K3_W1, K3_W3, K3_W2. */
+enum { K3_EXPERT_MATRICES = 3 };
+extern const enum k3_role k3_expert_matrix[K3_EXPERT_MATRICES];
+
 /* A matrix of an expert, K3_W1, K3_W2 or K3_W3, and how it is cut. */
 struct k3_expert_cut {
 	uint64_t rows, cols;

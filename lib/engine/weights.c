@@ -52,6 +52,7 @@ struct k3_weights {
 	struct k3_pins *pins;
 	struct k3_retain *retain;
 	struct k3_hoard *hoard;
+	struct k3_hoard_cost cost;
 	struct k3_expert_cache *cache;
 	struct k3_route route;
 	bool retains;			/* the ring of these blocks has room */
@@ -515,6 +516,22 @@ struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
 	return ro;
 }
 
+static struct k3_hoard_cost hoard_cost(const struct k3_weights *s)
+{
+	const struct k3_config *c = s->config;
+	struct k3_hoard_cost cost = { .expert = k3_hoard_unit(c) };
+
+	for (uint32_t i = c->dense_layers; i < c->layers; i++) {
+		uint64_t bytes = k3_source_section(s->source, i);
+
+		cost.section += bytes / (c->layers - c->dense_layers);
+		cost.retain = k3_max(cost.retain, bytes);
+	}
+	/* of a new layer the first blocks come before the last ones of the old one go */
+	cost.retain += cost.retain / 8;
+	return cost;
+}
+
 static int make_parts(struct k3_weights *s, struct k3_trunk *trunk,
 		      const struct k3_weights_options *o, struct k3_err *err)
 {
@@ -557,6 +574,8 @@ int k3_weights_new(const struct k3_index *ix, struct k3_trunk *trunk,
 	s->route = (struct k3_route){ .config = s->config, .experts_layer = UINT32_MAX,
 				      .block_rows = o->block_rows };
 	rc = make_parts(s, trunk, o, err);
+	if (!rc)
+		s->cost = hoard_cost(s);
 	s->hand = k3_calloc(o->workers, sizeof *s->hand);
 	if (!rc && !s->hand)
 		rc = k3_fail_nomem(err);
@@ -598,22 +617,9 @@ uint64_t k3_weights_most(const struct k3_weights *s)
 	return k3_pins_most(s->pins) + s->config->experts * k3_expert_cache_unit(s->config);
 }
 
-struct k3_ahead k3_weights_ahead(const struct k3_weights *s)
+const struct k3_hoard_cost *k3_weights_hoard_cost(const struct k3_weights *s)
 {
-	struct k3_ahead a = { .expert = k3_hoard_unit(s->config) };
-	uint32_t sections = 0;
-
-	for (uint32_t i = s->config->dense_layers; i < s->config->layers; i++) {
-		uint64_t bytes = k3_source_section(s->source, i);
-
-		a.section += bytes;
-		a.retain = k3_max(a.retain, bytes);
-		sections++;
-	}
-	a.section /= k3_max(sections, 1);
-	/* of a new layer the first blocks come before the last ones of the old one go */
-	a.retain += a.retain / 8;
-	return a;
+	return &s->cost;
 }
 
 void k3_weights_keep(struct k3_weights *s, uint64_t bytes, uint64_t retain, uint64_t hoard)

@@ -37,8 +37,8 @@ K3_NODISCARD int k3_weights_new(const struct k3_index *ix, struct k3_trunk *trun
 void k3_weights_free(struct k3_weights *s);
 struct k3_feed *k3_weights_feed(struct k3_weights *s);
 
-/* What reading ahead takes for these weights. */
-struct k3_ahead k3_weights_ahead(const struct k3_weights *s);
+/* What reading experts ahead takes for these weights. */
+const struct k3_hoard_cost *k3_weights_hoard_cost(const struct k3_weights *s);
 
 /* The bytes beyond which nothing can be kept. */
 uint64_t k3_weights_most(const struct k3_weights *s);
