@@ -175,6 +175,11 @@ void k3_cache_policy_visit(struct k3_cache_policy *p, uint32_t layer, const uint
 		slot[i] = past[expert[i]].slot;
 }
 
+bool k3_cache_policy_has(const struct k3_cache_policy *p, uint32_t layer, uint32_t expert)
+{
+	return p->past[(uint64_t)layer * p->experts + expert].slot != K3_NO_SLOT;
+}
+
 void k3_cache_policy_forget(struct k3_cache_policy *p, uint32_t layer, uint32_t expert)
 {
 	struct past *e = &p->past[(uint64_t)layer * p->experts + expert];

@@ -56,7 +56,7 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 		/* until a sweep shares memory out anew: records of states need no sweep */
 		spare = e->budget.plan.memory - e->budget.plan.floor;
 		e->logits = spare < e->budget.logits ? spare : e->budget.logits;
-		k3_weights_keep(e->weights, spare - e->logits, 0, 0);
+		rc = k3_weights_keep(e->weights, spare - e->logits, 0, err);
 	}
 	if (!rc)
 		rc = k3_vectors_new(e->config, &e->vectors, err);

@@ -145,6 +145,12 @@ void k3_expert_cache_visit(struct k3_expert_cache *c, uint32_t layer, const uint
 	k3_cache_policy_visit(c->policy, c->layer, c->expert, c->users, n, c->place, c->hit);
 }
 
+bool k3_expert_cache_has(const struct k3_expert_cache *c, uint32_t layer, uint32_t expert)
+{
+	return c->policy &&
+	       k3_cache_policy_has(c->policy, layer - c->config->dense_layers, expert);
+}
+
 /* In the order of use: w1's scales and codes, w3's, w2's. */
 static uint64_t offset(const struct k3_config *c, const struct k3_step *step, uint64_t i)
 {

@@ -28,6 +28,9 @@ void k3_expert_cache_limit(struct k3_expert_cache *c, uint64_t bytes);
 /* A layer needs the experts e with first[e] < first[e + 1], each for the difference of tokens. */
 void k3_expert_cache_visit(struct k3_expert_cache *c, uint32_t layer, const uint64_t *first);
 
+/* Whether that expert of a layer is in memory now, and so when the layer is visited next. */
+bool k3_expert_cache_has(const struct k3_expert_cache *c, uint32_t layer, uint32_t expert);
+
 /* Entry i of a step: its bytes, or NULL and in *keep where they should go, if they should. */
 const unsigned char *k3_expert_cache_find(const struct k3_expert_cache *c,
 					  const struct k3_step *step, uint64_t i,

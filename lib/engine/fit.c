@@ -19,9 +19,9 @@ enum { TOKEN = 88, LINE = 288 };
 enum { POPULAR = 8, FEW = 16 };
 
 /*
- * Tokens of a tile at least, and tiles at most, where experts are read ahead; with fewer tokens the disk is the slower one.
- * While one token is computed the disk could read about a twentieth of a layer's trunk: it may be
- * more, for what is not used up only lies there.
+ * Where experts are read ahead a tile has so many tokens on the average, and there are so many tiles at
+ * most; with fewer tokens the disk is the slower one.  While one token is computed the disk can read about a
+ * twentieth of a layer's trunk; a faster disk more.
  */
 enum { HOARD_TILE = 32, HOARD_TILES = 8, HOARD_PART = 16 };
 
@@ -100,7 +100,7 @@ static bool fit_tile(const struct k3_config *c, unsigned threads, uint64_t have,
 void k3_fit_hoard(const struct k3_config *c, unsigned threads, uint64_t have,
 		  const struct k3_hoard_cost *cost, struct k3_fit *s)
 {
-	uint64_t tiles = k3_min(s->tokens / HOARD_TILE, HOARD_TILES), left, useful;
+	uint64_t tiles = k3_min(s->tokens / HOARD_TILE, HOARD_TILES), left;
 	struct k3_fit t = *s;
 
 	if (tiles < 2 || !c->experts || s->spilled || s->paged || s->tile < s->tokens)
@@ -109,13 +109,11 @@ void k3_fit_hoard(const struct k3_config *c, unsigned threads, uint64_t have,
 	if (!fits(c, threads, have, &t) || t.paged)
 		return;
 	left = have - t.sweep - t.states;
-	if (left < cost->retain + cost->expert)
-		return;
-	useful = k3_min((s->tokens - t.tile) * (cost->section / HOARD_PART),
-			c->experts * cost->expert);
-	t.retain = cost->retain;
-	t.hoard = k3_min(left - cost->retain, useful);
-	*s = t;
+	left -= k3_min(left, cost->retain);
+	t.hoard = k3_max((s->tokens - t.tile) * (cost->section / HOARD_PART), cost->least);
+	t.hoard = k3_min(k3_min(t.hoard, cost->all), left);
+	if (t.hoard >= cost->least)
+		*s = t;
 }
 
 bool k3_fit_memory(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s)

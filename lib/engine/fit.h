@@ -29,8 +29,8 @@ struct k3_fit {
 	bool spilled;			/* rows are in a file */
 	bool paged;			/* and so are states; .. */
 	bool ahead;			/* .. the slices of the next layer come in before this one is done */
-	uint64_t sweep, states;		/* bytes of memory; and of what k3_fit_hoard gives .. */
-	uint64_t retain, hoard;		/* .. to blocks between tiles and to experts ahead */
+	uint64_t sweep, states;		/* bytes of memory */
+	uint64_t hoard;			/* and those that k3_fit_hoard gives to experts, beside the cost's retain */
 };
 
 /* What a row of logits takes while it is made. */
@@ -39,9 +39,12 @@ uint64_t k3_logits_bytes(const struct k3_config *c);
 /* Chooses for that many bytes.  False if it takes more than these: then the choice is that of least memory. */
 bool k3_fit_memory(const struct k3_config *c, unsigned threads, uint64_t have, struct k3_fit *s);
 
-/* What it takes to read experts ahead: bytes to retain the trunk of a layer, those of an average one, and of an expert. */
+/*
+ * What it takes to read experts ahead: bytes to retain the trunk of a layer with experts; the bytes of an average one;
+ * and those of a hoard that has room for one expert, and for all.
+ */
 struct k3_hoard_cost {
-	uint64_t retain, section, expert;
+	uint64_t retain, section, least, all;
 };
 
 /*

@@ -31,7 +31,7 @@ struct place {
 struct k3_hoard {
 	const struct k3_config *config;
 	struct k3_source *source;
-	uint64_t block_rows, request;
+	uint64_t request;
 	unsigned char *area;
 	uint64_t size;
 	uint32_t places;		/* in the area */
@@ -50,25 +50,41 @@ static uint64_t extent_room(const struct k3_config *c, unsigned k)
 	return k3_direct_up(m.rows * (k % 2 ? m.code_bytes : m.scale_bytes)) + K3_DIRECT;
 }
 
-uint64_t k3_hoard_unit(const struct k3_config *c)
+/* What an expert takes in the area. */
+static uint64_t stride(const struct k3_config *c)
 {
-	uint64_t sum = sizeof(struct place);
+	uint64_t sum = 0;
 
 	for (unsigned k = 0; k < EXTENTS; k++)
 		sum += extent_room(c, k);
-	return k3_direct_up(sum);
+	return sum;
 }
 
-int k3_hoard_new(const struct k3_config *c, struct k3_source *source, uint64_t block_rows,
-		 uint64_t request, struct k3_hoard **out, struct k3_err *err)
+/* The last huge page is resident as a whole. */
+static uint64_t bytes_of(const struct k3_config *c, uint64_t experts)
+{
+	return experts * (stride(c) + sizeof(struct place)) + K3_HUGE_PAGE;
+}
+
+uint64_t k3_hoard_least(const struct k3_config *c)
+{
+	return bytes_of(c, 1);
+}
+
+uint64_t k3_hoard_all(const struct k3_config *c)
+{
+	return bytes_of(c, c->experts);
+}
+
+int k3_hoard_new(const struct k3_config *c, struct k3_source *source, uint64_t request,
+		 struct k3_hoard **out, struct k3_err *err)
 {
 	struct k3_hoard *h = calloc(1, sizeof *h);
 
 	*out = NULL;
 	if (!h)
 		return k3_fail_nomem(err);
-	*h = (struct k3_hoard){ .config = c, .source = source, .block_rows = block_rows,
-				.request = request };
+	*h = (struct k3_hoard){ .config = c, .source = source, .request = request };
 	h->where = k3_calloc(c->experts, sizeof *h->where);
 	if (!h->where) {
 		k3_hoard_free(h);
@@ -96,19 +112,29 @@ void k3_hoard_clear(struct k3_hoard *h)
 	h->used = h->reading = 0;
 }
 
-void k3_hoard_size(struct k3_hoard *h, uint64_t bytes)
+int k3_hoard_size(struct k3_hoard *h, uint64_t bytes, struct k3_err *err)
 {
-	uint64_t unit = k3_hoard_unit(h->config), n = k3_min(bytes / unit, h->config->experts);
+	uint64_t one = bytes_of(h->config, 1) - K3_HUGE_PAGE, n;
 
+	bytes -= k3_min(bytes, K3_HUGE_PAGE);
+	n = k3_min(bytes / one, h->config->experts);
 	k3_hoard_clear(h);
 	if (n == h->places)
-		return;
+		return 0;
 	k3_huge_free(h->area, h->size);
 	free(h->place);
-	h->size = n * unit;
-	h->area = n ? k3_huge_new(h->size) : NULL;
-	h->place = h->area ? k3_calloc(n, sizeof *h->place) : NULL;
-	h->places = h->place ? (uint32_t)n : 0;
+	h->places = 0;
+	h->place = NULL;
+	h->area = NULL;
+	h->size = n * stride(h->config);
+	if (!n)
+		return 0;
+	h->area = k3_huge_new(h->size);
+	h->place = k3_calloc(n, sizeof *h->place);
+	if (!h->area || !h->place)
+		return k3_fail_nomem(err);
+	h->places = (uint32_t)n;
+	return 0;
 }
 
 /* ---- what is to be read ---- */
@@ -119,7 +145,7 @@ static int find_extent(struct k3_hoard *h, uint32_t expert, unsigned k, unsigned
 {
 	struct k3_step step = {
 		.section = h->layer, .role = k3_expert_matrix[k / 2], .expert = expert,
-		.cut = k3_expert_cut(h->config, k3_expert_matrix[k / 2], h->block_rows),
+		.cut = k3_expert_cut(h->config, k3_expert_matrix[k / 2], 0),
 	};
 	struct k3_place p;
 	uint64_t end;
@@ -139,7 +165,7 @@ static int find_extent(struct k3_hoard *h, uint32_t expert, unsigned k, unsigned
 static int add(struct k3_hoard *h, uint32_t expert, struct k3_err *err)
 {
 	struct place *p = &h->place[h->used];
-	unsigned char *to = h->area + h->used * (uint64_t)k3_hoard_unit(h->config);
+	unsigned char *to = h->area + h->used * stride(h->config);
 
 	*p = (struct place){ .expert = expert };
 	for (unsigned k = 0; k < EXTENTS; k++) {
@@ -154,18 +180,12 @@ static int add(struct k3_hoard *h, uint32_t expert, struct k3_err *err)
 	return 0;
 }
 
-int k3_hoard_expect(struct k3_hoard *h, uint32_t layer, const uint32_t *expert, uint64_t n,
-		    struct k3_err *err)
+int k3_hoard_expect(struct k3_hoard *h, uint32_t layer, uint32_t expert, struct k3_err *err)
 {
-	int rc = 0;
-
 	if (h->layer != layer)
 		k3_hoard_clear(h);
 	h->layer = layer;
-	for (uint64_t i = 0; !rc && i < n && h->used < h->places; i++)
-		if (h->where[expert[i]] == NOWHERE)
-			rc = add(h, expert[i], err);
-	return rc;
+	return h->used < h->places && h->where[expert] == NOWHERE ? add(h, expert, err) : 0;
 }
 
 void k3_hoard_stop(struct k3_hoard *h)

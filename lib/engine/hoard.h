@@ -16,20 +16,23 @@ struct k3_hoard;
 
 /* At first there is no room for any.  request: bytes of a read, at the most. */
 K3_NODISCARD int k3_hoard_new(const struct k3_config *c, struct k3_source *source,
-			      uint64_t block_rows, uint64_t request, struct k3_hoard **out,
-			      struct k3_err *err);
+			      uint64_t request, struct k3_hoard **out, struct k3_err *err);
 void k3_hoard_free(struct k3_hoard *h);
 
-/* What an expert takes. */
-uint64_t k3_hoard_unit(const struct k3_config *c);
+/* The bytes that it takes to have room for one expert, and for all of a layer. */
+uint64_t k3_hoard_least(const struct k3_config *c);
+uint64_t k3_hoard_all(const struct k3_config *c);
 
-/* From now on at most so many bytes; without the memory there is none.  Forgets all experts. */
-void k3_hoard_size(struct k3_hoard *h, uint64_t bytes);
+/* From now on at most so many bytes.  Forgets all experts.  Errors: K3_ENOMEM. */
+K3_NODISCARD int k3_hoard_size(struct k3_hoard *h, uint64_t bytes, struct k3_err *err);
 void k3_hoard_clear(struct k3_hoard *h);
 
-/* These n experts of the layer are needed too.  Those of another layer are forgotten: nobody uses them any more. */
-K3_NODISCARD int k3_hoard_expect(struct k3_hoard *h, uint32_t layer, const uint32_t *expert,
-				 uint64_t n, struct k3_err *err);
+/*
+ * This expert of the layer will be needed too; it is read if there is room.  Those of another layer are
+ * forgotten: nobody may use them any more.
+ */
+K3_NODISCARD int k3_hoard_expect(struct k3_hoard *h, uint32_t layer, uint32_t expert,
+				 struct k3_err *err);
 /* Of those that are expected none are begun any more; what is begun will be completed. */
 void k3_hoard_stop(struct k3_hoard *h);
 

@@ -102,6 +102,11 @@ const unsigned char *k3_pins_find(const struct k3_pins *p, uint64_t block)
 	return b->bytes && b->filled ? p->area + b->at : NULL;
 }
 
+bool k3_pins_coming(const struct k3_pins *p, uint64_t block)
+{
+	return p->place[block].bytes && !p->place[block].filled;
+}
+
 /*
  * Whether the block is in the share that the limit has of the whole: multiples of the
  * golden ratio fall evenly into any part of the circle, and a larger share contains a smaller one.

@@ -11,6 +11,7 @@
 
 #include <k3/err.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct k3_pins;
@@ -28,6 +29,8 @@ uint64_t k3_pins_expected(uint64_t blocks, uint64_t total, uint64_t limit);
 
 /* The bytes of a block that is here, or NULL. */
 const unsigned char *k3_pins_find(const struct k3_pins *p, uint64_t block);
+/* Has the block a place that is not filled yet? */
+bool k3_pins_coming(const struct k3_pins *p, uint64_t block);
 /* A place for a block that will stay; NULL if it will not or has one.  Then fill it and say so. */
 unsigned char *k3_pins_assign(struct k3_pins *p, uint64_t block, uint64_t bytes);
 void k3_pins_filled(struct k3_pins *p, uint64_t block);

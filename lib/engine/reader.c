@@ -412,7 +412,8 @@ void k3_reader_unlock(struct k3_reader *r)
 
 void k3_reader_known(struct k3_reader *r)
 {
-	pthread_cond_broadcast(&r->work);
+	/* who finds something to do wakes the next */
+	pthread_cond_signal(&r->work);
 }
 
 /* ---- for users ---- */

@@ -2,11 +2,12 @@
 /*
  * engine/reader.h - reads the entries of a walk ahead of those who use them.
  *
- * All that is read goes through a few buffers in turn.  What counts for the speed of a disk is how
+ * What is read goes through a few buffers.  What counts for the speed of a disk is how
  * much memory its data goes to, as long as that stays in a processor's cache.  Neighbours on the disk are read by one request, several requests at a time, by
  * threads of the reader's own that sleep in pread.
  *
- * An entry may be in memory already; then it takes a place in the order and nothing else.
+ * An entry may be in memory already; then it takes a place in the order and nothing else.  When the threads have
+ * nothing to read for the order, they fill a hoard of experts (engine/hoard.h).
  */
 #ifndef K3_ENGINE_READER_H
 #define K3_ENGINE_READER_H
@@ -18,7 +19,7 @@ struct k3_reader;
 struct k3_entry {
 	const unsigned char *data;
 	uint64_t bytes;
-	bool read;		/* from the disk for this use, else it was in memory */
+	bool read;		/* from the disk for this use, and not checked yet; else it was in memory */
 	unsigned char *keep;	/* where a copy should go, or NULL */
 };
 

@@ -18,18 +18,19 @@ struct k3_retain;
 K3_NODISCARD int k3_retain_new(uint64_t blocks, struct k3_retain **out, struct k3_err *err);
 void k3_retain_free(struct k3_retain *r);
 
-/* From now on a ring of so many bytes; it is empty.  Without the memory there is none. */
-void k3_retain_size(struct k3_retain *r, uint64_t bytes);
+/* The bytes of memory that it takes to have a ring of so many. */
+uint64_t k3_retain_bytes(uint64_t blocks, uint64_t ring);
+
+/* From now on it takes at most so many bytes, 0: none; it is empty.  Errors: K3_ENOMEM. */
+K3_NODISCARD int k3_retain_size(struct k3_retain *r, uint64_t bytes, struct k3_err *err);
 void k3_retain_clear(struct k3_retain *r);
 
-enum k3_retained { K3_RETAIN_NONE, K3_RETAIN_COMING, K3_RETAIN_HERE };
-
-/* Whether the block is here, with its bytes in *data, or has a place that is not filled yet. */
-enum k3_retained k3_retain_find(const struct k3_retain *r, uint64_t block,
-				const unsigned char **data);
-/* A place for a block that has none, or NULL. */
+/* The bytes of a block that is here, or NULL. */
+const unsigned char *k3_retain_find(const struct k3_retain *r, uint64_t block);
+/* Has the block a place that is not filled yet? */
+bool k3_retain_coming(const struct k3_retain *r, uint64_t block);
+/* A place for a block that has none, or NULL.  Then fill it and say so. */
 unsigned char *k3_retain_assign(struct k3_retain *r, uint64_t block, uint64_t bytes);
-/* The bytes are in their place. */
 void k3_retain_filled(struct k3_retain *r, uint64_t block);
 /* Nobody uses the block any more, wherever it was. */
 void k3_retain_drop(struct k3_retain *r, uint64_t block);

@@ -212,6 +212,7 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	uint64_t have = e->budget.plan.memory - e->budget.fixed, need, more, kept;
 	uint64_t guesses = s->drafted * k3_logits_bytes(e->config);
 	bool good;
+	int rc;
 
 	*fit = (struct k3_fit){ .tokens = s->tokens, .lines = s->lines, .positions = longest(s),
 				    .sources = s->sources, .tile = e->tile,
@@ -236,9 +237,11 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	s->tile_tokens = fit->tile;
 	s->ahead = fit->ahead;
 	e->logits = k3_logits_bytes(e->config) + guesses + more;
-	kept = have - guesses - more - fit->sweep - fit->states - fit->retain - fit->hoard;
-	k3_weights_keep(e->weights, kept, fit->retain, fit->hoard);
-	return page_states(e, line, s->lines, fit->paged, err);
+	kept = have - guesses - more - fit->sweep - fit->states - fit->hoard;
+	if (fit->hoard)
+		kept -= k3_weights_hoard_cost(e->weights)->retain;
+	rc = k3_weights_keep(e->weights, kept, fit->hoard, err);
+	return rc ? rc : page_states(e, line, s->lines, fit->paged, err);
 }
 
 /* Guesses come along where all tokens are in one tile and in memory. */

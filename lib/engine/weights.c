@@ -83,7 +83,7 @@ static bool find_expert(const struct k3_weights *s, const struct k3_step *step, 
 		return false;
 	e->data = k3_expert_cache_find(s->cache, step, i, &e->keep);
 	e->read = !e->data;
-	if (!e->data)
+	if (e->read)
 		e->data = ahead;
 	return true;
 }
@@ -91,17 +91,17 @@ static bool find_expert(const struct k3_weights *s, const struct k3_step *step, 
 static bool find(void *ctx, const struct k3_step *step, uint64_t i, struct k3_entry *e)
 {
 	struct k3_weights *s = ctx;
-	enum k3_retained retained = K3_RETAIN_NONE;
 	uint64_t number;
 
 	if (!step->use)
 		return find_expert(s, step, i, e);
 	number = k3_source_number(s->source, step, i);
+	/* a tile before this one is still to copy it */
+	if (k3_pins_coming(s->pins, number) || k3_retain_coming(s->retain, number))
+		return false;
 	e->data = k3_pins_find(s->pins, number);
 	if (!e->data)
-		retained = k3_retain_find(s->retain, number, &e->data);
-	if (retained == K3_RETAIN_COMING)
-		return false;
+		e->data = k3_retain_find(s->retain, number);
 	e->read = !e->data;
 	if (e->read)
 		e->keep = k3_pins_assign(s->pins, number, e->bytes);
@@ -192,15 +192,12 @@ static int get(struct k3_weights *s, struct hand *h, uint64_t i, struct k3_entry
 /* The block has been copied to where it is kept, and the reader may have waited for that. */
 static void kept(struct k3_weights *s, uint64_t number)
 {
-	const unsigned char *data;
-
 	k3_reader_lock(s->reader);
-	if (k3_retain_find(s->retain, number, &data) == K3_RETAIN_NONE) {
+	if (k3_pins_coming(s->pins, number))
 		k3_pins_filled(s->pins, number);
-	} else {
+	else
 		k3_retain_filled(s->retain, number);
-		k3_reader_known(s->reader);
-	}
+	k3_reader_known(s->reader);
 	k3_reader_unlock(s->reader);
 }
 
@@ -403,10 +400,12 @@ static int feed_expect(struct k3_feed *f, uint32_t layer, const uint32_t *expert
 		       struct k3_err *err)
 {
 	struct k3_weights *s = self(f);
-	int rc;
+	int rc = 0;
 
 	k3_reader_lock(s->reader);
-	rc = k3_hoard_expect(s->hoard, layer, expert, n, err);
+	for (uint64_t i = 0; !rc && i < n; i++)
+		if (!k3_expert_cache_has(s->cache, layer, expert[i]))
+			rc = k3_hoard_expect(s->hoard, layer, expert[i], err);
 	k3_reader_known(s->reader);
 	k3_reader_unlock(s->reader);
 	return rc;
@@ -519,7 +518,7 @@ struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
 static struct k3_hoard_cost hoard_cost(const struct k3_weights *s)
 {
 	const struct k3_config *c = s->config;
-	struct k3_hoard_cost cost = { .expert = k3_hoard_unit(c) };
+	struct k3_hoard_cost cost = { .least = k3_hoard_least(c), .all = k3_hoard_all(c) };
 
 	for (uint32_t i = c->dense_layers; i < c->layers; i++) {
 		uint64_t bytes = k3_source_section(s->source, i);
@@ -528,7 +527,7 @@ static struct k3_hoard_cost hoard_cost(const struct k3_weights *s)
 		cost.retain = k3_max(cost.retain, bytes);
 	}
 	/* of a new layer the first blocks come before the last ones of the old one go */
-	cost.retain += cost.retain / 8;
+	cost.retain = k3_retain_bytes(k3_source_blocks(s->source), cost.retain + cost.retain / 8);
 	return cost;
 }
 
@@ -544,7 +543,7 @@ static int make_parts(struct k3_weights *s, struct k3_trunk *trunk,
 	if (!rc)
 		rc = k3_retain_new(k3_source_blocks(s->source), &s->retain, err);
 	if (!rc)
-		rc = k3_hoard_new(s->config, s->source, o->block_rows, o->request, &s->hoard, err);
+		rc = k3_hoard_new(s->config, s->source, o->request, &s->hoard, err);
 	if (!rc)
 		rc = k3_expert_cache_new(s->config, o->memory - k3_pins_most(s->pins),
 					 &s->cache, err);
@@ -622,14 +621,17 @@ const struct k3_hoard_cost *k3_weights_hoard_cost(const struct k3_weights *s)
 	return &s->cost;
 }
 
-void k3_weights_keep(struct k3_weights *s, uint64_t bytes, uint64_t retain, uint64_t hoard)
+int k3_weights_keep(struct k3_weights *s, uint64_t bytes, uint64_t hoard, struct k3_err *err)
 {
-	s->retains = retain;
-	k3_retain_size(s->retain, retain);
-	k3_hoard_size(s->hoard, hoard);
+	int rc = k3_retain_size(s->retain, hoard ? s->cost.retain : 0, err);
+
+	s->retains = hoard;
+	if (!rc)
+		rc = k3_hoard_size(s->hoard, hoard, err);
 	k3_pins_limit(s->pins, bytes);
 	bytes -= bytes < k3_pins_most(s->pins) ? bytes : k3_pins_most(s->pins);
 	k3_expert_cache_limit(s->cache, bytes);
+	return rc;
 }
 
 void k3_weights_begin(struct k3_weights *s, uint32_t from, uint32_t until, const uint32_t *tiles)

@@ -44,10 +44,12 @@ const struct k3_hoard_cost *k3_weights_hoard_cost(const struct k3_weights *s);
 uint64_t k3_weights_most(const struct k3_weights *s);
 
 /*
- * How many bytes of weights may stay in memory from now on, and beside these how many for blocks between tiles
- * and for experts that are read ahead; not between begin and end.
+ * How many bytes of weights may stay in memory from now on, and how many are for experts that are read
+ * ahead; if these are any, the cost's `retain` for blocks between tiles comes on top.  Not between begin and end.  Errors:
+ * K3_ENOMEM.
  */
-void k3_weights_keep(struct k3_weights *s, uint64_t bytes, uint64_t retain, uint64_t hoard);
+K3_NODISCARD int k3_weights_keep(struct k3_weights *s, uint64_t bytes, uint64_t hoard,
+				 struct k3_err *err);
 
 /*
  * Weights of sections from .. until - 1 (data/order.h) are going to be asked for: of each

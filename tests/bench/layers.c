@@ -109,11 +109,15 @@ static void noise_release(struct k3_feed *f, unsigned rank)
 	(void)rank;
 }
 
-static void noise_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first)
+static int noise_experts(struct k3_feed *f, uint32_t layer, const uint64_t *first, uint64_t group,
+			 struct k3_err *err)
 {
 	(void)f;
 	(void)layer;
 	(void)first;
+	(void)group;
+	(void)err;
+	return 0;
 }
 
 static int noise_vector(struct k3_feed *f, enum k3_role role, uint32_t layer, float *out,

@@ -29,7 +29,7 @@ k3-step -t 2 --logits all --trace all.tr <in >want
 is "$(last all.tr trunk_kept)" 0 'where all of the model fits, nothing passes twice'
 experts=$(last all.tr expert_bytes)
 low=
-for mem in $(seq 17000000 100000 26000000); do
+for mem in $(seq 20000000 100000 30000000); do
 	k3-step -t 2 --mem "$mem" --logits all --trace tr <in >got 2>/dev/null || continue
 	[ "$(last tr trunk_kept)" -gt 0 ] || continue
 	low=$mem
@@ -40,9 +40,12 @@ same want got 'the same logits'
 for t in 1 2 5; do
 	for more in 0 300000 600000; do
 		mem=$((low + more + 300000 * t))
-		k3-step -t $t --mem $mem --logits all --trace tr <in >got
+		"$python" "$top/tests/cmd/peak.py" peak k3-step -t $t --mem $mem --logits all --trace tr <in >got
 		same want got "$t threads, $mem bytes: the same logits"
 		is "$(last tr expert_bytes)" "$experts" 'each expert once'
+		if [ -z "$san" ]; then
+			ok "$([ "$(cat peak)" -le $mem ]; echo $?)" "a peak of $(cat peak) bytes"
+		fi
 		ok "$([ "$(last tr trunk_kept)" -gt 0 ] && [ "$(last tr trunk_bytes)" -lt $((trunk * 11 / 10)) ]; echo $?)" \
 			"and the trunk: $(last tr trunk_kept) kept, $(last tr trunk_bytes) read, of $trunk"
 	done
@@ -64,6 +67,21 @@ same want got 'a pass that stops in front of layer 4 and goes on'
 k3-step -t 2 <two >want2
 k3-step -t 2 --mem $((low + 1500000)) <two >got
 same want2 got 'a long round and a short one behind it'
+
+# ---- many tiles, and a part of the trunk that is to stay ----
+cat in in | tr '\n' ' ' >four
+{ cat four; echo; } >long
+{ cat long long; } >rounds
+k3-step -t 2 -b 1 --logits all <rounds >want4
+for more in 3000000 4000000 5000000; do
+	k3-step -t 2 --mem $((low + more)) --logits all --trace tr <rounds >got
+	same want4 got 'two rounds of four tiles'
+	tail -n 1 tr | jq -r .trunk_bytes >second
+	jq 'select(.event == "round" and .round == 0).trunk_bytes' tr >first
+	ok "$([ "$(last tr trunk_kept)" -gt 0 ] && [ "$(cat first)" -lt $((trunk * 11 / 10)) ] &&
+		[ "$(cat second)" -lt "$(cat first)" ]; echo $?)" \
+		"the first reads each block once, $(cat first) of $trunk, the second fewer: $(cat second)"
+done
 
 # ---- what is read when, and what if it cannot be ----
 K3_READS=$tmp/reads LD_PRELOAD=$shim k3-step -t 2 --logits none --mem $((low + 1500000)) <in 2>/dev/null

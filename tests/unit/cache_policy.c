@@ -58,6 +58,8 @@ static void by_hand(void)
 	gives(p, "b", "1");
 	gives(p, "a", "0+");	/* a 1.25, b 0.5 */
 	gives(p, "c", "1");	/* c 1 is worth more than b 0.25 */
+	ok(k3_cache_policy_has(p, 0, 0) && !k3_cache_policy_has(p, 0, 1) && k3_cache_policy_has(p, 0, 2),
+	   "a and c are there, b is not");
 	gives(p, "ab", "0+1");	/* c 0.5, and a must not go */
 	gives(p, "cde", "10-");	/* c 1.25 goes first, to b, which is worth less than a; then d */
 	k3_cache_policy_free(p);

@@ -363,7 +363,8 @@ static void guess(struct trial *t, uint32_t section)
 
 	for (int i = 0; t->hoard && i < 2; i++) {
 		k3_reader_lock(t->reader);
-		need(k3_hoard_expect(t->hoard, section, some_experts + needed - n, n, &err), &err);
+		for (uint32_t k = needed - n; k < needed; k++)
+			need(k3_hoard_expect(t->hoard, section, some_experts[k], &err), &err);
 		k3_reader_known(t->reader);
 		k3_reader_unlock(t->reader);
 		usleep(section % 2 ? 0 : 500);
@@ -439,9 +440,11 @@ static void trial_new(struct trial *t)
 	ro.ctx = t;
 	need(k3_source_new(model.ix, NULL, t->block_rows, &t->source, &err), &err);
 	if (t->room) {
-		need(k3_hoard_new(&model.config, t->source, t->block_rows, t->request, &t->hoard,
-				  &err), &err);
-		k3_hoard_size(t->hoard, t->room * k3_hoard_unit(&model.config));
+		uint64_t one = k3_hoard_least(&model.config), all = k3_hoard_all(&model.config);
+
+		one += (t->room - 1) * (all - one) / (model.config.experts - 1);
+		need(k3_hoard_new(&model.config, t->source, t->request, &t->hoard, &err), &err);
+		need(k3_hoard_size(t->hoard, one, &err), &err);
 	}
 	ro.hoard = t->hoard;
 	need(k3_reader_new(t->source, &ro, &t->reader, &err), &err);

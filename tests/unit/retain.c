@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 200 };
+enum { BLOCKS = 200, PAGE = 2 << 20 };
 
 static struct rng rng = { 11 };
 
@@ -28,14 +28,11 @@ static bool holds(const struct want *w, unsigned char value)
 
 static bool found(const struct k3_retain *r, uint64_t block, const struct want *w)
 {
-	const unsigned char *data = NULL;
-	enum k3_retained got = k3_retain_find(r, block, &data);
+	const unsigned char *data = k3_retain_find(r, block);
 
-	if (!w->at)
-		return got == K3_RETAIN_NONE;
-	if (!w->filled)
-		return got == K3_RETAIN_COMING;
-	return got == K3_RETAIN_HERE && data == w->at && holds(w, (unsigned char)block);
+	if (k3_retain_coming(r, block) != (w->at && !w->filled))
+		return false;
+	return w->at && w->filled ? data == w->at && holds(w, (unsigned char)block) : !data;
 }
 
 /*
@@ -50,10 +47,9 @@ static void test_ring(uint64_t size, uint64_t most, uint64_t lag, bool fits)
 	uint64_t placed = 0, refused = 0;
 	bool good = true;
 
-	if (k3_retain_new(BLOCKS, &r, &err))
+	if (k3_retain_new(BLOCKS, &r, &err) || k3_retain_size(r, k3_retain_bytes(BLOCKS, size), &err))
 		exit(1);
-	k3_retain_size(r, size);
-	for (uint64_t i = 0; i < 5000; i++) {
+	for (uint64_t i = 0; i < 3000; i++) {
 		/* of two neighbours the later one goes first */
 		uint64_t b = i % BLOCKS, old = ((i + BLOCKS - lag) ^ 1) % BLOCKS;
 		uint64_t bytes = 1 + rng_u64(&rng) % most;
@@ -71,7 +67,7 @@ static void test_ring(uint64_t size, uint64_t most, uint64_t lag, bool fits)
 			k3_retain_drop(r, old);
 			want[old].at = NULL;
 		}
-		for (uint64_t k = 0; k < BLOCKS; k++)
+		for (uint64_t k = 0; i % 100 == 99 && k < BLOCKS; k++)
 			good &= found(r, k, &want[k]);
 	}
 	ok(good && placed > 100 && !refused == fits,
@@ -82,7 +78,7 @@ static void test_ring(uint64_t size, uint64_t most, uint64_t lag, bool fits)
 	memset(want, 0, sizeof want);
 	for (uint64_t k = 0; k < BLOCKS; k++)
 		good &= found(r, k, &want[k]);
-	ok(good && k3_retain_assign(r, 7, size / 64 * 64) && !k3_retain_assign(r, 8, 1),
+	ok(good && k3_retain_assign(r, 7, size) && !k3_retain_assign(r, 8, 1),
 	   "when it is cleared one block may have all of it");
 	k3_retain_free(r);
 }
@@ -94,23 +90,27 @@ static void test_none(void)
 
 	if (k3_retain_new(3, &r, &err))
 		exit(1);
-	ok(!k3_retain_assign(r, 1, 1), "at first there is no room");
-	k3_retain_size(r, 1000);
-	ok(k3_retain_assign(r, 1, 900) && !k3_retain_assign(r, 2, 100), "room for what fits, whole lines of 64");
-	k3_retain_size(r, 1000);
-	ok(k3_retain_assign(r, 2, 960), "a new size is an empty ring, even if it is the old one");
-	k3_retain_size(r, 0);
-	ok(!k3_retain_assign(r, 1, 1), "and then no more");
+	ok(!k3_retain_assign(r, 1, 1) && !k3_retain_find(r, 1) && !k3_retain_coming(r, 1),
+	   "at first there is no room");
+	k3_retain_drop(r, 1);
+	k3_retain_clear(r);
+	ok(!k3_retain_size(r, k3_retain_bytes(3, PAGE) - 1, &err) && !k3_retain_assign(r, 1, 1),
+	   "none in less than it takes for the smallest ring");
+	ok(!k3_retain_size(r, k3_retain_bytes(3, 1), &err) && k3_retain_assign(r, 1, PAGE - 128) &&
+	   k3_retain_assign(r, 0, 63) && !k3_retain_assign(r, 2, 65) && k3_retain_assign(r, 2, 64),
+	   "room for what fits, whole lines of 64 bytes");
+	ok(!k3_retain_size(r, k3_retain_bytes(3, 1), &err) && k3_retain_assign(r, 2, PAGE),
+	   "a new size is an empty ring, even if it is the old one");
+	ok(!k3_retain_size(r, 0, &err) && !k3_retain_assign(r, 1, 1), "and then no more");
 	k3_retain_free(r);
 }
 
 int main(void)
 {
 	test_none();
-	test_ring(4096, 300, 6, true);
-	test_ring(4096, 3000, 4, false);
-	test_ring(100000, 300, 50, true);
-	test_ring(100000, 3000, 100, false);
-	test_ring(1 << 20, 900, 150, true);
+	test_ring(PAGE, 150000, 6, true);
+	test_ring(PAGE, 1500000, 4, false);
+	test_ring(PAGE, 6000, 150, true);
+	test_ring(2 * PAGE, 100000, 100, false);
 	return tap_done();
 }

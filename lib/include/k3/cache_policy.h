@@ -42,6 +42,9 @@ K3_API void k3_cache_policy_visit(struct k3_cache_policy *p, uint32_t layer,
 				  const uint32_t *expert, const uint32_t *users, uint32_t n,
 				  uint32_t *slot, bool *hit);
 
+/* Does a slot of the layer hold the expert? */
+K3_API bool k3_cache_policy_has(const struct k3_cache_policy *p, uint32_t layer, uint32_t expert);
+
 /* The bytes of a kept expert did not arrive: its slot is free again. */
 K3_API void k3_cache_policy_forget(struct k3_cache_policy *p, uint32_t layer, uint32_t expert);
 
