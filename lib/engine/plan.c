@@ -24,7 +24,7 @@
 #define MB (1ull << 20)
 
 /* What was best on a disk of 3 GB/s: buffers that a processor's cache can hold, few and large reads. */
-enum { RING = 10 << 20, REQUEST = 1 << 20, DEPTH = 4 };
+enum { RING = 10 << 20, REQUEST = 1 << 20, DEPTH = 3 };
 
 /*
  * Beside what is counted one by one: code, libraries, the heap's small and unused parts, queues,
