@@ -56,7 +56,7 @@ uint64_t k3_expert_cache_unit(const struct k3_config *c)
 uint32_t k3_expert_cache_places(const struct k3_config *c, uint64_t bytes)
 {
 	/* a huge page is resident as a whole */
-	uint64_t unit = k3_expert_cache_unit(c), n = unit ? bytes / K3_HUGE_PAGE * K3_HUGE_PAGE / unit : 0;
+	uint64_t unit = k3_expert_cache_unit(c), n = unit ? k3_huge_down(bytes) / unit : 0;
 
 	return n < c->experts ? (uint32_t)n : c->experts;
 }
@@ -162,7 +162,7 @@ static uint64_t offset(const struct k3_config *c, const struct k3_step *step, ui
 	if (step->role == K3_W2)
 		at += matrix_bytes(c, K3_W3);
 	if (i)
-		at += align(m->rows * m->scale_bytes) + (i - 1) * m->block_rows * m->code_bytes;
+		at += align(m->rows * m->scale_bytes) + k3_cut_codes(m, i - 1);
 	return at;
 }
 

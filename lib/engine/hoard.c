@@ -17,6 +17,7 @@ struct extent {
 	struct k3_direct *file;
 	unsigned char *to;
 	uint64_t offset, size, need;
+	const unsigned char *data;	/* where what was asked for begins */
 };
 
 /* An expert.  Reads of the extents before number `at`, and of this one for `done` bytes, have been given out. */
@@ -42,12 +43,17 @@ struct k3_hoard {
 	uint32_t reading;		/* the first one of which reads are to be given out */
 };
 
-/* A stretch may begin and end in the middle of a page. */
-static uint64_t extent_room(const struct k3_config *c, unsigned k)
+static uint64_t extent_bytes(const struct k3_config *c, unsigned k)
 {
 	struct k3_expert_cut m = k3_expert_cut(c, k3_expert_matrix[k / 2], 0);
 
-	return k3_direct_up(m.rows * (k % 2 ? m.code_bytes : m.scale_bytes)) + K3_DIRECT;
+	return m.rows * (k % 2 ? m.code_bytes : m.scale_bytes);
+}
+
+/* A stretch may begin and end in the middle of a page. */
+static uint64_t extent_room(const struct k3_config *c, unsigned k)
+{
+	return k3_direct_up(extent_bytes(c, k)) + K3_DIRECT;
 }
 
 /* What an expert takes in the area. */
@@ -153,12 +159,13 @@ static int find_extent(struct k3_hoard *h, uint32_t expert, unsigned k, unsigned
 
 	if (rc)
 		return rc;
-	end = p.offset + (k % 2 ? step.cut.rows * step.cut.code_bytes : p.bytes);
+	end = p.offset + extent_bytes(h->config, k);
 	out->file = p.file;
 	out->offset = k3_direct_down(p.offset);
 	out->to = to;
 	out->need = end - out->offset;
 	out->size = k3_direct_up(end) - out->offset;
+	out->data = to + (p.offset - out->offset);
 	return 0;
 }
 
@@ -233,8 +240,7 @@ const unsigned char *k3_hoard_find(const struct k3_hoard *h, const struct k3_ste
 				   uint64_t i, bool *coming)
 {
 	uint32_t where = step->section == h->layer ? h->where[step->expert] : NOWHERE;
-	const struct k3_expert_cut *m = &step->cut;
-	const struct extent *x;
+	const unsigned char *data;
 	unsigned k = 0;
 
 	if (where == NOWHERE)
@@ -244,7 +250,6 @@ const unsigned char *k3_hoard_find(const struct k3_hoard *h, const struct k3_ste
 		return NULL;
 	while (k3_expert_matrix[k] != step->role)
 		k++;
-	x = &h->place[where].extent[2 * k + (i > 0)];
-	return x->to + (i ? x->need - m->rows * m->code_bytes + (i - 1) * m->block_rows * m->code_bytes
-			  : x->need - m->rows * m->scale_bytes);
+	data = h->place[where].extent[2 * k + (i > 0)].data;
+	return i ? data + k3_cut_codes(&step->cut, i - 1) : data;
 }

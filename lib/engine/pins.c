@@ -33,7 +33,7 @@ uint64_t k3_pins_area(uint64_t blocks, uint64_t total)
 /* A huge page is resident as a whole. */
 static uint64_t whole_pages(uint64_t limit, uint64_t most)
 {
-	return limit < most ? limit / K3_HUGE_PAGE * K3_HUGE_PAGE : most;
+	return limit < most ? k3_huge_down(limit) : most;
 }
 
 uint64_t k3_pins_expected(uint64_t blocks, uint64_t total, uint64_t limit)
@@ -77,7 +77,7 @@ void k3_pins_free(struct k3_pins *p)
 
 void k3_pins_limit(struct k3_pins *p, uint64_t bytes)
 {
-	uint64_t was = (p->used + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE, end = 0;
+	uint64_t was = k3_huge_up(p->used), end = 0;
 
 	p->limit = whole_pages(bytes, p->most);
 	if (p->used <= p->limit)

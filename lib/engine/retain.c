@@ -68,14 +68,14 @@ static uint64_t lists(uint64_t blocks)
 uint64_t k3_retain_bytes(uint64_t blocks, uint64_t ring)
 {
 	/* a huge page is resident as a whole */
-	return lists(blocks) + (ring + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE;
+	return lists(blocks) + k3_huge_up(ring);
 }
 
 int k3_retain_size(struct k3_retain *r, uint64_t bytes, struct k3_err *err)
 {
 	uint64_t size = bytes < lists(r->blocks) ? 0 : bytes - lists(r->blocks);
 
-	size = size / K3_HUGE_PAGE * K3_HUGE_PAGE;
+	size = k3_huge_down(size);
 	if (size == r->size) {
 		k3_retain_clear(r);
 		return 0;

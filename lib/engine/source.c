@@ -163,13 +163,13 @@ static int expert_place(struct k3_source *s, const struct k3_step *step, uint64_
 			struct k3_place *out, struct k3_err *err)
 {
 	const struct k3_expert_cut *m = &step->cut;
-	uint64_t row = (i - 1) * m->block_rows, rows;
+	uint64_t row, rows;
 
 	if (!i)
 		return place(s, step->role + 1, step->section, step->expert, 0,
 			     m->rows * m->scale_bytes, out, err);
-	rows = m->rows - row < m->block_rows ? m->rows - row : m->block_rows;
-	return place(s, step->role, step->section, step->expert, row * m->code_bytes,
+	k3_cut_rows(m, i - 1, &row, &rows);
+	return place(s, step->role, step->section, step->expert, k3_cut_codes(m, i - 1),
 		     rows * m->code_bytes, out, err);
 }
 

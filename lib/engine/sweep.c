@@ -209,6 +209,7 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 			struct k3_err *err)
 {
 	struct k3_engine *e = s->e;
+	const struct k3_hoard_cost *cost = k3_weights_hoard_cost(e->weights);
 	uint64_t have = e->budget.plan.memory - e->budget.fixed, need, more, kept;
 	uint64_t guesses = s->drafted * k3_logits_bytes(e->config);
 	bool good;
@@ -232,14 +233,12 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	more = more < e->budget.logits ? more : e->budget.logits;
 	more = more < have - need ? more : have - need;
 	if (!e->tile && !s->drafted && have - need - more < k3_weights_most(e->weights))
-		k3_fit_hoard(e->config, e->budget.threads, have - guesses - more,
-			     k3_weights_hoard_cost(e->weights), fit);
+		k3_fit_hoard(e->config, e->budget.threads, have - more, cost, fit);
 	s->tile_tokens = fit->tile;
 	s->ahead = fit->ahead;
 	e->logits = k3_logits_bytes(e->config) + guesses + more;
-	kept = have - guesses - more - fit->sweep - fit->states - fit->hoard;
-	if (fit->hoard)
-		kept -= k3_weights_hoard_cost(e->weights)->retain;
+	kept = have - guesses - more - fit->sweep - fit->states;
+	kept -= fit->hoard ? fit->hoard + cost->retain : 0;
 	rc = k3_weights_keep(e->weights, kept, fit->hoard, err);
 	return rc ? rc : page_states(e, line, s->lines, fit->paged, err);
 }

@@ -39,6 +39,10 @@ struct k3_expert_cut {
 struct k3_expert_cut k3_expert_cut(const struct k3_config *c, enum k3_role role,
 				   uint64_t block_rows);
 
+/* The rows of block i, and the bytes of codes in front of it. */
+void k3_cut_rows(const struct k3_expert_cut *m, uint64_t i, uint64_t *row, uint64_t *rows);
+uint64_t k3_cut_codes(const struct k3_expert_cut *m, uint64_t i);
+
 /* The bytes of an expert in the shards. */
 uint64_t k3_expert_bytes(const struct k3_config *c);
 

@@ -313,8 +313,7 @@ static int expert_block(struct k3_weights *s, struct hand *h, uint64_t i, struct
 		rc = get(s, h, 1 + i, &codes, err);
 	if (rc)
 		return rc;
-	b->row = i * m->block_rows;
-	b->rows = m->rows - b->row < m->block_rows ? m->rows - b->row : m->block_rows;
+	k3_cut_rows(m, i, &b->row, &b->rows);
 	first = b->row * m->scale_bytes;
 	n = b->rows * m->scale_bytes;
 	b->data = codes.data;

@@ -83,7 +83,7 @@ int k3_direct_read(struct k3_direct *d, void *p, size_t n, uint64_t offset, size
 
 void *k3_huge_new(size_t n)
 {
-	size_t size = (n + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE, before;
+	size_t size = k3_huge_up(n), before;
 	char *p = mmap(NULL, size + K3_HUGE_PAGE, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -101,5 +101,5 @@ void *k3_huge_new(size_t n)
 void k3_huge_free(void *p, size_t n)
 {
 	if (p)
-		munmap(p, (n + K3_HUGE_PAGE - 1) / K3_HUGE_PAGE * K3_HUGE_PAGE);
+		munmap(p, k3_huge_up(n));
 }

@@ -51,6 +51,15 @@ static inline uint64_t k3_direct_up(uint64_t x)
 /* The size of a huge page: where there are any, memory on them is resident in such units. */
 enum { K3_HUGE_PAGE = 2 << 20 };
 
+static inline uint64_t k3_huge_down(uint64_t x)
+{
+	return x / K3_HUGE_PAGE * K3_HUGE_PAGE;
+}
+static inline uint64_t k3_huge_up(uint64_t x)
+{
+	return k3_huge_down(x + K3_HUGE_PAGE - 1);
+}
+
 /*
  * Memory on huge pages where the system has them, from a huge page's boundary on; nothing of it
  * is resident before it is touched.  NULL if it cannot be had.

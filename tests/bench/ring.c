@@ -8,16 +8,13 @@
  * ways take turns, GB (0.7) at a time, so that whatever else the disk has to do hits all of them
  * alike; of ROUNDS (20) the median, the quartiles and the extremes are printed.
  */
-#include <fcntl.h>
+#include "sys/direct.h"
+#include "sys/small.h"
+
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { READERS = 8, USERS = 2, BUFFERS = 32, ROUNDS = 100, BIGGEST = 2 << 20 };
@@ -43,7 +40,7 @@ enum { WAYS = sizeof ways / sizeof *ways };
 
 static struct {
 	const struct way *way;
-	int fd;
+	struct k3_direct file;
 	unsigned char *memory;
 	uint64_t from, requests;	/* of the file */
 	pthread_mutex_t lock;
@@ -64,6 +61,7 @@ static unsigned char *place(unsigned buffer)
 static void *read_all(void *arg)
 {
 	size_t size = job.way->request;
+	struct k3_err err;
 
 	pthread_mutex_lock(&job.lock);
 	for (;;) {
@@ -78,8 +76,8 @@ static void *read_all(void *arg)
 		b = job.way->last_first ? job.idle[--job.last] : job.idle[job.first++ % BUFFERS];
 		job.buffer[i] = b;
 		pthread_mutex_unlock(&job.lock);
-		if (pread(job.fd, place(b), size, (off_t)(job.from + i * size)) != (ssize_t)size) {
-			perror("ring: reading");
+		if (k3_direct_read(&job.file, place(b), size, job.from + i * size, size, &err)) {
+			fprintf(stderr, "ring: %s\n", err.text);
 			exit(1);
 		}
 		pthread_mutex_lock(&job.lock);
@@ -116,19 +114,11 @@ static void *use_all(void *arg)
 	return arg;
 }
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* GB a second of reading so many bytes. */
 static double rate(const struct way *w, uint64_t from, uint64_t bytes)
 {
 	pthread_t reader[READERS], user[USERS];
-	double began;
+	uint64_t began;
 
 	job.way = w;
 	job.from = from;
@@ -140,7 +130,7 @@ static double rate(const struct way *w, uint64_t from, uint64_t bytes)
 	job.here = calloc(job.requests, sizeof *job.here);
 	if (!job.buffer || !job.here)
 		exit(1);
-	began = now();
+	began = k3_nanoseconds();
 	for (unsigned i = 0; i < w->depth; i++)
 		if (pthread_create(&reader[i], NULL, read_all, NULL))
 			exit(1);
@@ -151,10 +141,10 @@ static double rate(const struct way *w, uint64_t from, uint64_t bytes)
 		pthread_join(reader[i], NULL);
 	for (unsigned i = 0; i < USERS; i++)
 		pthread_join(user[i], NULL);
-	began = now() - began;
+	began = k3_nanoseconds() - began;
 	free(job.buffer);
 	free(job.here);
-	return (double)(job.requests * w->request) * 1e-9 / began;
+	return (double)(job.requests * w->request) / (double)began;
 }
 
 static int rising(const void *a, const void *b)
@@ -169,21 +159,24 @@ int main(int argc, char **argv)
 	static double got[WAYS][ROUNDS];
 	int rounds = argc > 2 ? atoi(argv[2]) : 20;
 	uint64_t bytes = (uint64_t)((argc > 3 ? atof(argv[3]) : 0.7) * 1e9) / BIGGEST * BIGGEST, from = 0;
+	struct k3_err err;
 	struct stat st;
 
 	if (argc < 2 || rounds < 1 || rounds > ROUNDS || !bytes) {
 		fprintf(stderr, "usage: ring FILE [ROUNDS [GB]]\n");
 		return 2;
 	}
-	job.fd = open(argv[1], O_RDONLY | O_DIRECT);
-	if (job.fd < 0 || fstat(job.fd, &st) || (uint64_t)st.st_size < bytes) {
-		fprintf(stderr, "ring: %s: no file of that size that can be read directly\n", argv[1]);
+	if (k3_direct_open(&job.file, argv[1], &err)) {
+		fprintf(stderr, "ring: %s\n", err.text);
 		return 1;
 	}
-	job.memory = aligned_alloc(BIGGEST, BUFFERS * (size_t)BIGGEST);
+	if (fstat(job.file.fd, &st) || (uint64_t)st.st_size < bytes) {
+		fprintf(stderr, "ring: %s: smaller than what is to be read\n", argv[1]);
+		return 1;
+	}
+	job.memory = k3_huge_new(BUFFERS * (size_t)BIGGEST);
 	if (!job.memory)
 		return 1;
-	madvise(job.memory, BUFFERS * (size_t)BIGGEST, MADV_HUGEPAGE);
 	pthread_mutex_init(&job.lock, NULL);
 	pthread_cond_init(&job.ready, NULL);
 	pthread_cond_init(&job.room, NULL);
@@ -192,6 +185,8 @@ int main(int argc, char **argv)
 			from = from + 2 * bytes > (uint64_t)st.st_size ? 0 : from + bytes;
 			got[w][r] = rate(&ways[w], from, bytes);
 		}
+	if (job.file.buffered)
+		fprintf(stderr, "ring: %s: direct reads are refused\n", argv[1]);
 	printf("# GB/s          %18s quartiles        extremes\n", "median");
 	for (int w = 0; w < WAYS; w++) {
 		const double *g = got[w];

@@ -114,16 +114,7 @@ is "$(wc -l <order)" 8 'eight layers with experts'
 # they are used by rising number: only what is read ahead comes before a lower one
 ok "$(grep -q ahead order; echo $?)" "experts come before lower ones that only later tiles need: in $(grep -c ahead order) layers"
 expert=$(jq 'select(.event == "route" and .layer == 5 and .position == 0).experts[0]' all.tr)
-place=$("$python" - m "$expert" <<'EOF'
-import glob, json, sys
-for path in glob.glob(sys.argv[1] + '/*.safetensors'):
-    with open(path, 'rb') as f:
-        n = int.from_bytes(f.read(8), 'little')
-        for name, t in json.loads(f.read(n)).items():
-            if '.layers.5.' in name and 'experts.%s.' % sys.argv[2] in name and '.w3.weight_packed' in name:
-                print(path.split('/')[-1], 8 + n + t['data_offsets'][0], sep=':')
-EOF
-)
+place=$(tensor m "language_model.model.layers.5.block_sparse_moe.experts.$expert.w3.weight_packed")
 shard=${place%:*} at=${place#*:}
 for what in eio eof short stall; do
 	K3_FAULT=$place:$((at + 9000)):$what LD_PRELOAD=$shim timeout 60 \

@@ -29,20 +29,7 @@ else
 	skip 'faults of a disk' 'nothing can be preloaded here'
 fi
 
-# tensor MODEL NAME [BYTE]: the file that it lies in and its offset there, with a colon in between
-tensor() {
-	"$python" - "$@" <<'EOF'
-import glob, json, os, sys
-for path in glob.glob(sys.argv[1] + '/*.safetensors'):
-    with open(path, 'rb') as f:
-        n = int.from_bytes(f.read(8), 'little')
-        head = json.loads(f.read(n))
-    if sys.argv[2] in head:
-        at = 8 + n + head[sys.argv[2]]['data_offsets'][0] + int((sys.argv + ['0'])[3])
-        print(os.path.basename(path), at, sep=':')
-EOF
-}
-# block FILE SECTION NUMBER [BYTE]: the same for a block of a trunk file
+# block FILE SECTION NUMBER [BYTE]: like tensor, of a block of a trunk file
 block() {
 	"$python" - "$@" <<'EOF'
 import struct, sys

@@ -40,3 +40,17 @@ length = v['length'] if v['length'] is not None else len(text)
 open(path, 'wb').write(struct.pack('<Q', length) + text + bytes(v['data']))
 EOF
 }
+
+# tensor MODEL NAME [BYTE]: the file that it lies in and its offset there, with a colon in between
+tensor() {
+	"$python" - "$@" <<'EOF'
+import glob, json, os, sys
+for path in glob.glob(sys.argv[1] + '/*.safetensors'):
+    with open(path, 'rb') as f:
+        n = int.from_bytes(f.read(8), 'little')
+        head = json.loads(f.read(n))
+    if sys.argv[2] in head:
+        at = 8 + n + head[sys.argv[2]]['data_offsets'][0] + int((sys.argv + ['0'])[3])
+        print(os.path.basename(path), at, sep=':')
+EOF
+}

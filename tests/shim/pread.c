@@ -42,9 +42,7 @@ static ssize_t (*next)(int, void *, size_t, off_t);
 __attribute__((constructor))
 static void begin(void)
 {
-	const char *s = getenv("K3_FAULT");
-
-	const char *log = getenv("K3_READS");
+	const char *s = getenv("K3_FAULT"), *log = getenv("K3_READS");
 
 	if (log)
 		reads = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
