@@ -154,7 +154,7 @@ check-neon:
 
 # Rates of kernels and of layers of the released width; wants 20 GB of memory and of disk (docs/performance.md).
 .PHONY: bench
-bench: all $B/bench/kernels $B/bench/layers $B/bench/ring
+bench: all $B/bench/kernels $B/bench/layers $B/bench/ring $B/bench/beside
 	$B/bench/kernels
 	$B/bench/layers
 	sh tests/bench/step.sh

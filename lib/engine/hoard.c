@@ -10,7 +10,7 @@
 /* Scales and codes of the matrices, each of which lies in one piece on the disk. */
 enum { EXTENTS = 2 * K3_EXPERT_MATRICES };
 
-enum { NOWHERE = UINT32_MAX };
+#define NOWHERE UINT32_MAX
 
 /* A stretch of a file, widened to whole pages. */
 struct extent {

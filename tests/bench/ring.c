@@ -17,23 +17,24 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-enum { READERS = 8, USERS = 2, BUFFERS = 32, ROUNDS = 100, BIGGEST = 2 << 20 };
+enum { READERS = 8, USERS = 2, BUFFERS = 32, ROUNDS = 100, BIGGEST = 2 << 20, LINE = 64 };
 
-/* look: hash every byte; compute: and four times as many in the first cache. */
+/* look: hash every byte; compute: and four times as many in the first cache; own: then write every line. */
 static const struct way {
 	const char *name;
 	size_t request;
 	unsigned depth, buffers;
-	bool last_first, look, compute;
+	bool last_first, look, compute, own;
 } ways[] = {
-	{ "5 buffers of 1 MB, in turn", 1 << 20, 4, 5, false, false, false },
-	{ "10, in turn", 1 << 20, 4, 10, false, false, false },
-	{ "10, last first", 1 << 20, 4, 10, true, false, false },
-	{ "10, in turn, used", 1 << 20, 4, 10, false, true, true },
-	{ "10, last first, used", 1 << 20, 4, 10, true, true, true },
-	{ "  three requests", 1 << 20, 3, 10, true, true, true },
-	{ "  two of 2 MB", 2 << 20, 2, 5, true, true, true },
-	{ "  six of 512 KB", 1 << 19, 6, 20, true, true, true },
+	{ "5 buffers of 1 MB, in turn", 1 << 20, 4, 5, false, false, false, false },
+	{ "10, in turn", 1 << 20, 4, 10, false, false, false, false },
+	{ "10, last first", 1 << 20, 4, 10, true, false, false, false },
+	{ "10, in turn, used", 1 << 20, 4, 10, false, true, true, false },
+	{ "10, last first, used", 1 << 20, 4, 10, true, true, true, false },
+	{ "  three requests", 1 << 20, 3, 10, true, true, true, false },
+	{ "    lines written", 1 << 20, 3, 10, true, true, true, true },
+	{ "  two of 2 MB", 2 << 20, 2, 5, true, true, true, false },
+	{ "  six of 512 KB", 1 << 19, 6, 20, true, true, true, false },
 };
 
 enum { WAYS = sizeof ways / sizeof *ways };
@@ -91,7 +92,7 @@ static void *read_all(void *arg)
 
 static void *use_all(void *arg)
 {
-	static const unsigned char own[1 << 14];
+	static const unsigned char cached[1 << 14];
 	XXH64_hash_t sum = 0;
 
 	pthread_mutex_lock(&job.lock);
@@ -103,8 +104,13 @@ static void *use_all(void *arg)
 		pthread_mutex_unlock(&job.lock);
 		if (job.way->look)
 			sum += XXH3_64bits(place(job.buffer[i]), job.way->request);
-		for (size_t n = 0; job.way->compute && n < 4 * job.way->request; n += sizeof own)
-			sum += XXH3_64bits_withSeed(own, sizeof own, sum);
+		for (size_t n = 0; job.way->compute && n < 4 * job.way->request; n += sizeof cached)
+			sum += XXH3_64bits_withSeed(cached, sizeof cached, sum);
+		for (size_t n = 0; job.way->own && n < job.way->request; n += LINE) {
+			volatile unsigned char *line = place(job.buffer[i]) + n;
+
+			*line = *line;
+		}
 		pthread_mutex_lock(&job.lock);
 		job.idle[job.way->last_first ? job.last++ : job.last++ % BUFFERS] = job.buffer[i];
 		pthread_cond_signal(&job.room);
