@@ -21,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries in the queue.  STACK: a reader's thread calls little but pread.  LINE: of a processor's cache. */
-enum { QUEUE = 1024, STACK = 128 << 10, LINE = 64 };
+/* Entries in the queue.  STACK: a reader's thread calls little but pread. */
+enum { QUEUE = 1024, STACK = 128 << 10 };
 
 enum state { FREE, READING, HERE, BROKEN };
 
@@ -456,23 +456,12 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 	return rc > 0 ? 0 : rc;
 }
 
-/*
- * Writes every line of a buffer, with what it holds.  Where a disk answers by copying, like that of a virtual
- * machine, lines that others have only read are slow to write to: they are in several caches.
- * Lines that one processor has written are in its cache alone.
- */
-static void make_own(unsigned char *p, uint64_t n)
-{
-	for (volatile unsigned char *line = p; line < p + n; line += LINE)
-		*line = *line;
-}
-
 /* With the lock held, which is left where nobody waits for the buffer, since another one is free. */
 static void give_back(struct k3_reader *r, struct request *q)
 {
 	if (r->idles) {
 		pthread_mutex_unlock(&r->lock);
-		make_own(q->data, q->size);
+		k3_direct_used(q->data, q->size);
 		pthread_mutex_lock(&r->lock);
 	}
 	r->idle[r->idles++] = q;

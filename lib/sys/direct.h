@@ -38,6 +38,13 @@ void k3_direct_close(struct k3_direct *d);
 K3_NODISCARD int k3_direct_read(struct k3_direct *d, void *p, size_t n, uint64_t offset,
 				size_t need, struct k3_err *err);
 
+/*
+ * Writes every line of memory that was read into and used, with what it holds, so that the next read
+ * into it is fast: where a disk answers by copying, like that of a virtual machine, lines that others
+ * have only read are slow to write to, being in several caches.  What was written is in one alone.
+ */
+void k3_direct_used(void *p, size_t n);
+
 /* The multiple of K3_DIRECT at or below x, or at or above it. */
 static inline uint64_t k3_direct_down(uint64_t x)
 {

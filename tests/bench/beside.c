@@ -111,7 +111,6 @@ static bool take_turns(pid_t pid, struct sums *sum)
 		if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT) ||
 		    info.si_code != CLD_STOPPED)
 			break;
-		waitid(P_PID, (id_t)pid, &info, WSTOPPED);
 		sum->time += k3_nanoseconds() - began;
 		sum->bare_time += read_for_a_while();
 		began = k3_nanoseconds();
@@ -151,8 +150,8 @@ int main(int argc, char **argv)
 		perror(argv[2]);
 		_exit(127);
 	}
-	if (pid < 0 || !take_turns(pid, &sum) || !sum.bare_time) {
-		fprintf(stderr, "beside: %s failed, or ended within a second\n", argv[2]);
+	if (pid < 0 || !take_turns(pid, &sum) || !sum.bare_time || !sum.bytes) {
+		fprintf(stderr, "beside: %s failed, ended within a second, or read nothing\n", argv[2]);
 		return 1;
 	}
 	rate = (double)sum.bytes / (double)sum.time;
