@@ -142,8 +142,10 @@ static void *reader(void *arg)
 		/* two may get the same slot if one is very late: nobody asks what the bytes are */
 		to = d->ring + ticket % (r->row->ring / r->row->request) * r->row->request;
 		rc = k3_direct_read(&d->file.file, to, n, offset, n, &err);
-		if (!rc && r->look)
+		if (!rc && r->look) {
 			sum = XXH3_64bits(to, n);
+			k3_direct_used(to, n);
+		}
 	} while (!account(r, n, sum, rc, &err));
 	return NULL;
 }
