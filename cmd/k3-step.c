@@ -59,8 +59,8 @@ static int write_round(struct step_run *r, struct k3_sweep *s, struct k3_err *er
 	return r->o.last < r->config->layers ? step_write_hidden(r, s, err) : step_write_sweep(r, s, err);
 }
 
-/* Runs the tokens that have been read, or the passes that states bring. */
-static int run_round(struct step_run *r, struct k3_err *err)
+/* Runs the tokens that have been read, or the passes that states bring; quiet: without records. */
+static int run_round(struct step_run *r, bool quiet, struct k3_err *err)
 {
 	struct k3_line *line = k3_calloc(r->lines, sizeof *line);
 	uint32_t until = r->o.until_given ? (uint32_t)r->o.until : r->o.last;
@@ -79,7 +79,7 @@ static int run_round(struct step_run *r, struct k3_err *err)
 	rc = k3_sweep_new(r->engine, r->o.first, r->o.last, line, r->lines, &s, err);
 	if (!rc)
 		rc = k3_sweep_run(s, until, &r->watch, err);
-	if (!rc)
+	if (!rc && !quiet)
 		rc = write_round(r, s, err);
 	for (uint32_t i = 0; !rc && i < r->lines; i++)
 		tokens += k3_sweep_tokens(s, i);
@@ -134,7 +134,7 @@ static int read_all(struct step_run *r, struct k3_err *err)
 }
 
 /* Passes that an earlier process left between two layers; *any tells whether there were. */
-static int finish_passes(struct step_run *r, bool *any, struct k3_err *err)
+static int finish_passes(struct step_run *r, bool quiet, bool *any, struct k3_err *err)
 {
 	*any = false;
 	for (uint32_t i = 0; i < r->lines; i++) {
@@ -146,12 +146,13 @@ static int finish_passes(struct step_run *r, bool *any, struct k3_err *err)
 				       PRIu32 " already", r->o.state[i],
 				       k3_state_layer(r->state[i]));
 	}
-	return *any ? run_round(r, err) : 0;
+	return *any ? run_round(r, quiet, err) : 0;
 }
 
 static int rounds(struct step_run *r, struct k3_err *err)
 {
-	bool finished;
+	/* a residual stream goes on in another k3-step, which needs all ids of a pass and not the last */
+	bool again = r->o.again && r->o.last == r->config->layers, finished;
 	int rc = 0;
 
 	if (r->o.all)
@@ -176,15 +177,15 @@ static int rounds(struct step_run *r, struct k3_err *err)
 	if (!rc && r->o.all && r->o.again)
 		rc = step_write_again(r, err);
 	if (!rc && r->o.all)
-		return r->lines ? run_round(r, err) : 0;
+		return r->lines ? run_round(r, false, err) : 0;
 	if (!rc)
-		rc = finish_passes(r, &finished, err);
+		rc = finish_passes(r, again, &finished, err);
 	if (rc || (finished && r->o.until_given))
 		return rc;
-	if (r->o.again && !finished)
+	if (again || (r->o.again && !finished))
 		rc = step_write_again(r, err);
 	while (!rc && (rc = read_round(r, err)) == 1) {
-		rc = r->o.lookup ? step_lookup_round(r, err) : run_round(r, err);
+		rc = r->o.lookup ? step_lookup_round(r, err) : run_round(r, false, err);
 		if (r->o.until_given)
 			break;
 	}

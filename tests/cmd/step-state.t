@@ -77,6 +77,10 @@ cat whole got.a >want
 same want got 'what comes after a finished pass'
 k3-step -s u --again </dev/null >got
 same whole got '--again on a pass in progress is its record'
+echo "$prompt" | k3-step -s half --until 4
+cat whole whole >want
+k3-step -s half -s u --again </dev/null >got
+same want got 'of one in progress and one that is not it is the record of both'
 cp u v
 echo 5 | k3-step -s v -b all --again >got
 cat whole got.a >want
@@ -100,6 +104,9 @@ echo "$prompt" | cut -d' ' -f5- | k3-step --layers 0:5 -s low | k3-step --layers
 same whole got 'two processes with a state each'
 k3-step --layers 0:5 -s low --again </dev/null | k3-stat -j | jq -c .shape >got
 is "$(cat got)" '[1,3,192]' '--again of a lower half is a hidden record'
+echo "$prompt" | k3-step --layers 0:5 -s lower --until 3
+k3-step --layers 0:5 -s lower --again </dev/null | k3-stat -j | jq -c .shape >got
+is "$(cat got)" '[10,3,192]' 'of a pass in progress all ids are, for the upper half has not seen them'
 fails 1 'a state of layers 0:5, not 0:9' 'a state of other layers' k3-step -s low
 
 # ---- refused ----
