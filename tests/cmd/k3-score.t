@@ -91,6 +91,7 @@ fails 1 'nofile: No such file' 'of questions' k3-score --choices nofile
 fails 1 'nowhere' 'a model that is not there' k3-score -m nowhere documents
 fails 1 'it takes at least' 'the status of k3-step' k3-score --mem 1M documents
 fails 2 'k3-step: --mem' 'its usage too' k3-score --mem x documents
+fails 2 'k3-step: --mem' 'also for an empty one' k3-score --mem '' documents
 fails 1 'No space' 'a full disk' sh -c 'k3-score documents >/dev/full'
 fails 2 'no model' 'no model' env -u K3_MODEL k3-score documents
 fails 2 'there is no option --frob' 'an unknown option' k3-score --frob

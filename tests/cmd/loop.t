@@ -76,6 +76,14 @@ k3-generate -n 8 -t 1 -s 3 'The capital of' >b
 k3-generate -n 8 -t 1 -s 4 'The capital of' >c
 same a b 'a seed gives the same text again'
 ok "$(cmp -s a c; [ $? -eq 1 ]; echo $?)" 'another seed another text'
+k3-generate -n 200 'The capital of' >a
+k3-generate -n 200 --lookup 8 --mem=100M 'The capital of' >b
+same a b '--lookup and --mem change no text'
+fails 2 '^k3-step: --lookup: .*17' 'k3-generate --lookup is the one of k3-step' k3-generate --lookup 17 hello
+fails 1 '^k3-step: 1000000 bytes of memory are too few' 'and --mem too' k3-generate --mem 1M hello
+fails 2 '^k3-step: --mem' 'and it is not left out if it is empty' k3-generate --mem '' hello
+fails 2 'k3-generate: --mem needs a value' 'a long option without its value' k3-generate --mem
+fails 2 'try .k3-generate -h' 'an option that is not there' k3-generate --memory 8G hello
 fails 2 'no model' 'k3-generate without a model' env -u K3_MODEL k3-generate hello
 fails 2 'the prompt is empty' 'k3-generate without a prompt' sh -c 'k3-generate </dev/null'
 fails 1 'nowhere' 'k3-generate with a model that is not there' k3-generate -m nowhere hello
