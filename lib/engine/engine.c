@@ -44,6 +44,7 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 	e->config = k3_index_config(ix);
 	e->tile = o->tile;
 	e->temporary = o->temporary;
+	e->once = o->once;
 	rc = k3_budget_make(ix, o, &e->budget, &trunk, err);
 	threads = e->budget.threads;
 	if (rc)

@@ -38,7 +38,7 @@ enum { LEAVE_PART = 8 };
 
 /* Logits of many rows are made in groups of this part of the memory, and at most of LOGITS bytes. */
 enum { LOGITS_PART = 64 };
-#define LOGITS (64 * MB)
+#define LOGITS (128 * MB)
 
 /* Positions that a sequence is planned for: more take what pins had. */
 enum { POSITIONS = K3_PAGE };
@@ -217,7 +217,8 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 			     "least %" PRIu64, p->memory, p->floor);
 	if (rc)
 		return rc;
-	spend(c, p, blocks);
+	if (!o->once)
+		spend(c, p, blocks);
 	cost(c, p, o->disk.rate);
 	b->fixed += o->sequences * k3_draft_bytes(c, o->drafted);
 	b->weights.memory = p->memory - b->fixed;

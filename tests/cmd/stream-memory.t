@@ -240,6 +240,29 @@ fails 1 'bytes of memory are more than .* has, which are [0-9]+$' 'more than the
 echo 5 >in
 fails 1 'bytes of memory are more than .* has' 'nor may a run have it' k3-step -m demo --mem 900T <in
 
+# ---- nothing is kept for a round that does not come ----
+is "$(plan_of '[.parts.pinned, .parts.cached_experts, .token.bytes == .trunk.bytes + .token.expert_bytes]' -m big -b all | tr -d "[:space:]")" \
+	'[0,0,true]' 'the plan of a single round pins nothing'
+pinned=$(plan_of .parts.pinned -m big)
+for once in '-b all' '-s new --until 2'; do
+	step want 200M -m big <in >out
+	several=$(cat peak)
+	# shellcheck disable=SC2086
+	step got 200M -m big $once <in >out
+	ok "$([ -n "$san" ] || [ $((several - $(cat peak))) -gt $((pinned / 2)) ]; echo $?)" "$once: of $pinned bytes nothing stays"
+done
+ids 300 5 2048 >in
+set -- -m demo -t 2 --trunk none -b all --logits all
+k3-step "$@" --mem 1K <in 2>err
+least=$(sed 's/.*at least \([0-9]*\).*/\1/' err)
+kept=0
+for more in 6000000 7000000 8000000 9000000; do
+	step got $((least + more)) "$@" --trace trace <in >out
+	k=$(jq -s '.[-1].trunk_kept' trace)
+	[ "$k" -gt $kept ] && kept=$k
+done
+ok "$([ "$kept" -gt 20000000 ]; echo $?)" "but what parts of a round use again: $kept bytes"
+
 # ---- other ways to read a disk ----
 { ids 20 9; echo 1; } >in
 k3-step -m big --trunk none --logits all <in >want

@@ -50,6 +50,7 @@ struct k3_engine_options {
 	uint32_t first, last;	/* layers; last 0: all behind the first */
 	uint64_t sequences;
 	bool passing;		/* states that keep nothing */
+	bool once;		/* one sweep only: weights are not kept for a next one */
 	uint64_t drafted;	/* guesses behind the tokens of each sequence, at most */
 };
 
