@@ -21,9 +21,9 @@ static const char usage_text[] =
 	"  -m, --model MODEL  the checkpoint\n"
 	"  -o, --output FILE  write the index here\n"
 	"  -j, --json         report as JSON\n"
-	"      --sum          read all experts and add their checksums to the index\n"
+	"      --sum          read experts and embedding and add their checksums to the index\n"
 	"  -l, --list         list the tensors, or those that GLOB matches\n"
-	"      --verify       read all experts and compare their checksums\n"
+	"      --verify       read them and compare the checksums\n"
 	"  -h, --help         this text\n"
 	"  -V, --version      the version\n";
 
@@ -329,7 +329,7 @@ static int run(const struct options *o)
 	else if (o->list)
 		status = list(o, ix);
 	else if (o->verify)
-		puts("all experts agree with their sums");
+		puts("the experts and the embedding agree with their sums");
 	else
 		status = report(o, ix);
 	k3_index_close(ix);

@@ -353,10 +353,10 @@ static bool lies_in(const char *file, const char *real)
 	return in;
 }
 
-/* Reading all experts takes long: what an index of the same checkpoint knows is not lost. */
+/* Reading all of the model takes long: what an index of the same checkpoint knows is not lost. */
 static void keep_sums(const struct k3_index *old, struct k3_buf *bytes)
 {
-	uint64_t n = k3_index_experts(old), *sum = k3_calloc(n, sizeof *sum);
+	uint64_t n = k3_index_sums(old), *sum = k3_calloc(n, sizeof *sum);
 
 	for (uint64_t i = 0; sum && i < n; i++)
 		sum[i] = k3_index_u64(old->sum + 8 * i);

@@ -32,11 +32,11 @@ char *k3_index_around(const char *file)
 	return strndup(file, slash > file ? (size_t)(slash - file) : 1);
 }
 
-uint64_t k3_index_experts(const struct k3_index *ix)
+uint64_t k3_index_sums(const struct k3_index *ix)
 {
 	const struct k3_config *c = &ix->config;
 
-	return (uint64_t)(c->layers - c->dense_layers) * c->experts;
+	return (uint64_t)(c->layers - c->dense_layers) * c->experts + c->vocab;
 }
 
 int k3_index_fingerprint_of(const void *config, size_t n, const struct k3_shard *shard,

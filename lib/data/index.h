@@ -16,8 +16,8 @@
 #include <stddef.h>
 
 enum {
-	K3I_VERSION = 2,
-	K3I_SUMS = 1,		/* flag: a sum for every expert is there */
+	K3I_VERSION = 3,
+	K3I_SUMS = 1,		/* flag: there are sums */
 	K3I_BESIDE = 2,		/* flag: the file lies in the directory of the checkpoint */
 	K3I_HEAD = 96,		/* bytes of the head */
 	K3I_SHARD = 32,		/* bytes of the record of a shard */
@@ -73,7 +73,7 @@ struct k3_content {
 /* Appends the file to out; out->failed tells of a lack of memory. */
 void k3_index_encode(const struct k3_content *c, struct k3_buf *out);
 
-/* Puts sums, one for every expert, into the file in b, in place of those it may have. */
+/* Puts n sums into the file in b, in place of those it may have. */
 void k3_index_splice_sums(struct k3_buf *b, const uint64_t *sum, uint64_t n);
 
 /* Numbers out of the file. */
@@ -96,8 +96,8 @@ void k3_index_vision(const struct k3_index *ix, uint64_t *tensors, uint64_t *byt
 /* When config.json was changed last, in nanoseconds, and its size. */
 int64_t k3_index_config_mtime(const struct k3_index *ix, uint64_t *size);
 
-/* How many experts the layers of the model have together. */
-uint64_t k3_index_experts(const struct k3_index *ix);
+/* How many sums there are, if any: one for each expert of all layers, then one for each row of the embedding. */
+uint64_t k3_index_sums(const struct k3_index *ix);
 
 /* K3_ESTALE unless the checkpoint is what it was when the index was made. */
 K3_NODISCARD int k3_index_fresh(const struct k3_index *ix, struct k3_err *err);

@@ -248,7 +248,7 @@ static int find_parts(struct k3_index *ix, struct k3_err *err)
 	if (rc)
 		return rc;
 	if (entries != ix->layout.slots ||
-	    sums != (ix->flags & K3I_SUMS ? k3_index_experts(ix) : 0))
+	    sums != (ix->flags & K3I_SUMS ? k3_index_sums(ix) : 0))
 		return inconsistent(ix, err);
 	ix->entry = m + K3I_HEAD + (size_t)K3I_SHARD * ix->shards;
 	if (sums)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sums.c - a checksum for every expert, made and compared.
+ * sums.c - checksums of the experts and of the rows of the embedding, made and compared.
  *
- * The experts are read on several threads with one buffer each, so that memory stays
+ * They are read on several threads with one buffer each, so that memory stays
  * small however large the model is.
  */
-#include "data/expert_sum.h"
 #include "data/index.h"
+#include "data/row_sum.h"
 #include "sys/each.h"
 #include <k3/io.h>
 
@@ -20,14 +20,32 @@ enum { PIECE = 1 << 20, NAMED = 5 };
 
 struct work {
 	const struct k3_index *ix;
-	uint64_t *sum;		/* of every expert; 0 where tensors of it are missing */
-	int *rc;		/* of every layer */
-	struct k3_err *err;	/* of every layer */
+	uint64_t *sum;		/* of every expert and row; 0 where tensors are missing */
+	int *rc;		/* of every layer, and of the embedding */
+	struct k3_err *err;	/* the same */
 };
 
-/* Adds one tensor to the total. */
-static int add_tensor(const struct k3_index *ix, const struct k3_tensor *t, char *piece,
-		      uint64_t *total, struct k3_err *err)
+/* What becomes of some rows that were read. */
+typedef void take_rows(uint64_t *sum, enum k3_role role, uint64_t first, uint64_t rows,
+		       uint64_t row_bytes, const char *bytes);
+
+static void add_rows(uint64_t *total, enum k3_role role, uint64_t first, uint64_t rows,
+		     uint64_t row_bytes, const char *bytes)
+{
+	*total += k3_expert_sum(role, first, rows, row_bytes, bytes);
+}
+
+static void list_rows(uint64_t *sum, enum k3_role role, uint64_t first, uint64_t rows,
+		      uint64_t row_bytes, const char *bytes)
+{
+	(void)role;
+	for (uint64_t i = 0; i < rows; i++)
+		sum[first + i] = k3_embedding_sum(first + i, row_bytes, bytes + i * row_bytes);
+}
+
+/* Reads all rows of a tensor, a piece at a time. */
+static int read_tensor(const struct k3_index *ix, const struct k3_tensor *t, char *piece,
+		       take_rows *take, uint64_t *sum, struct k3_err *err)
 {
 	const char *path = ix->path[t->shard];
 	uint64_t row_bytes = t->bytes / t->rows, most = PIECE / row_bytes, n;
@@ -40,7 +58,7 @@ static int add_tensor(const struct k3_index *ix, const struct k3_tensor *t, char
 		rc = k3_pread_full(fd, piece, n * row_bytes, t->offset + row * row_bytes, path,
 				   err);
 		if (!rc)
-			*total += k3_expert_sum(t->role, row, n, row_bytes, piece);
+			take(sum, t->role, row, n, row_bytes, piece);
 	}
 	close(fd);
 	return rc;
@@ -60,44 +78,66 @@ static int sum_expert(const struct k3_index *ix, uint32_t layer, uint32_t expert
 		    !k3_index_at(ix, slot, &t[i]))
 			return 0;
 	for (int i = 0; !rc && i < K3_EXPERT_TENSORS; i++)
-		rc = add_tensor(ix, &t[i], piece, &total, err);
+		rc = read_tensor(ix, &t[i], piece, add_rows, &total, err);
 	if (!rc)
-		*out = k3_expert_sum_stored(total);
+		*out = k3_sum_stored(total);
 	return rc;
 }
 
-/* All experts of one layer, on one of the threads. */
-static void sum_layer(void *arg, size_t i)
+static int sum_experts(struct work *w, uint64_t first, uint32_t layer, char *piece, struct k3_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t e = 0; !rc && e < w->ix->config.experts; e++)
+		rc = sum_expert(w->ix, layer, e, piece, &w->sum[first + e], err);
+	return rc;
+}
+
+static int sum_embedding(struct work *w, uint64_t first, char *piece, struct k3_err *err)
+{
+	struct k3_tensor t;
+	uint64_t slot;
+
+	if (!k3_layout_slot(&w->ix->layout, K3_EMBED, 0, 0, &slot) || !k3_index_at(w->ix, slot, &t))
+		return 0;
+	return read_tensor(w->ix, &t, piece, list_rows, &w->sum[first], err);
+}
+
+/* All experts of one layer, or behind the last layer the embedding, on one of the threads. */
+static void sum_part(void *arg, size_t i)
 {
 	struct work *w = arg;
 	const struct k3_config *c = &w->ix->config;
 	uint32_t layer = c->dense_layers + (uint32_t)i;
+	uint64_t first = i * (uint64_t)c->experts;
 	char *piece = malloc(PIECE);
 
-	w->rc[i] = piece ? 0 : k3_fail_nomem(&w->err[i]);
-	for (uint32_t e = 0; !w->rc[i] && e < c->experts; e++)
-		w->rc[i] = sum_expert(w->ix, layer, e, piece, &w->sum[i * c->experts + e],
-				      &w->err[i]);
+	if (!piece)
+		w->rc[i] = k3_fail_nomem(&w->err[i]);
+	else if (layer < c->layers)
+		w->rc[i] = sum_experts(w, first, layer, piece, &w->err[i]);
+	else
+		w->rc[i] = sum_embedding(w, first, piece, &w->err[i]);
 	free(piece);
 }
 
-/* The sums of all experts; the caller frees *out. */
+/* All sums; the caller frees *out. */
 static int sum_all(const struct k3_index *ix, uint64_t **out, struct k3_err *err)
 {
-	size_t layers = ix->config.layers - ix->config.dense_layers;
+	size_t parts = ix->config.layers - ix->config.dense_layers + 1;
 	struct work w = {
 		.ix = ix,
-		.sum = k3_calloc(k3_index_experts(ix), sizeof *w.sum),
-		.rc = k3_calloc(layers, sizeof *w.rc),
-		.err = k3_calloc(layers, sizeof *w.err),
+		.sum = k3_calloc(k3_index_sums(ix), sizeof *w.sum),
+		.rc = k3_calloc(parts, sizeof *w.rc),
+		.err = k3_calloc(parts, sizeof *w.err),
 	};
 	int rc = 0;
 
 	if (!w.sum || !w.rc || !w.err)
 		rc = k3_fail_nomem(err);
 	else
-		k3_each(layers, sum_layer, &w);
-	for (size_t i = 0; !rc && i < layers; i++)
+		k3_each(parts, sum_part, &w);
+	for (size_t i = 0; !rc && i < parts; i++)
 		if (w.rc[i]) {
 			rc = w.rc[i];
 			if (err)
@@ -122,7 +162,7 @@ int k3_index_add_sums(struct k3_index **ix, struct k3_err *err)
 	if (rc)
 		return rc;
 	k3_buf_add(&bytes, (*ix)->map, (*ix)->length);
-	k3_index_splice_sums(&bytes, sum, k3_index_experts(*ix));
+	k3_index_splice_sums(&bytes, sum, k3_index_sums(*ix));
 	rc = k3_index_write((*ix)->file, &bytes, err);
 	if (!rc)
 		rc = k3_index_load((*ix)->file, (*ix)->directory, &new, err);
@@ -140,23 +180,46 @@ bool k3_index_has_sums(const struct k3_index *ix)
 	return ix->sum;
 }
 
+/* The n-th of the sums; false if it is that of something missing. */
+static bool known(const struct k3_index *ix, uint64_t n, uint64_t *out)
+{
+	*out = k3_index_u64(ix->sum + 8 * n);
+	return *out;
+}
+
 bool k3_index_sum(const struct k3_index *ix, uint32_t layer, uint32_t expert, uint64_t *out)
 {
 	const struct k3_config *c = &ix->config;
-	uint64_t n;
 
 	if (!ix->sum || layer >= c->layers || !k3_config_is_moe(c, layer) || expert >= c->experts)
 		return false;
-	n = (uint64_t)(layer - c->dense_layers) * c->experts + expert;
-	*out = k3_index_u64(ix->sum + 8 * n);
-	return *out != 0;
+	return known(ix, (uint64_t)(layer - c->dense_layers) * c->experts + expert, out);
+}
+
+bool k3_index_row_sum(const struct k3_index *ix, uint64_t row, uint64_t *out)
+{
+	if (!ix->sum || row >= ix->config.vocab)
+		return false;
+	return known(ix, k3_index_sums(ix) - ix->config.vocab + row, out);
+}
+
+/* What the n-th sum is of. */
+static void name(const struct k3_index *ix, uint64_t n, struct k3_buf *out)
+{
+	const struct k3_config *c = &ix->config;
+	uint64_t experts = k3_index_sums(ix) - c->vocab;
+
+	if (n < experts)
+		k3_buf_printf(out, "layer %" PRIu64 " expert %" PRIu64, n / c->experts + c->dense_layers,
+			      n % c->experts);
+	else
+		k3_buf_printf(out, "row %" PRIu64 " of the embedding", n - experts);
 }
 
 int k3_index_verify(const struct k3_index *ix, struct k3_err *err)
 {
 	struct k3_buf names = K3_BUF_INIT;
-	uint64_t *sum, differ = 0, want, n = k3_index_experts(ix);
-	uint32_t layer, expert;
+	uint64_t *sum, differ = 0, want, n = k3_index_sums(ix);
 	int rc;
 
 	if (!ix->sum)
@@ -166,22 +229,22 @@ int k3_index_verify(const struct k3_index *ix, struct k3_err *err)
 	if (rc)
 		return rc;
 	for (uint64_t i = 0; i < n; i++) {
-		layer = ix->config.dense_layers + (uint32_t)(i / ix->config.experts);
-		expert = (uint32_t)(i % ix->config.experts);
-		if (!k3_index_sum(ix, layer, expert, &want) || sum[i] == want)
+		if (!known(ix, i, &want) || sum[i] == want)
 			continue;
-		if (differ++ < NAMED)
-			k3_buf_printf(&names, "%slayer %" PRIu32 " expert %" PRIu32,
-				      names.len ? ", " : "", layer, expert);
+		if (differ++ >= NAMED)
+			continue;
+		if (names.len)
+			k3_buf_str(&names, ", ");
+		name(ix, i, &names);
 	}
 	free(sum);
 	if (names.failed)
 		rc = k3_fail_nomem(err);
 	else if (differ > NAMED)
-		rc = k3_fail(err, K3_EDATA, "%s: experts that differ from their sums: %s, and %"
+		rc = k3_fail(err, K3_EDATA, "%s: what differs from its sum: %s, and %"
 			     PRIu64 " more", ix->directory, names.data, differ - NAMED);
 	else if (differ)
-		rc = k3_fail(err, K3_EDATA, "%s: experts that differ from their sums: %s",
+		rc = k3_fail(err, K3_EDATA, "%s: what differs from its sum: %s",
 			     ix->directory, names.data);
 	k3_buf_free(&names);
 	return rc;

@@ -7,8 +7,8 @@
  * on their way through the cache anyway.
  */
 #include "engine/weights.h"
-#include "data/expert_sum.h"
 #include "data/roles.h"
+#include "data/row_sum.h"
 #include "engine/expert_cache.h"
 #include "engine/hoard.h"
 #include "engine/pins.h"
@@ -292,7 +292,7 @@ static int check_sum(struct k3_weights *s, const struct k3_step *step, const str
 				 k3_expert_sum(step->role + 1, b->row, b->rows, m->scale_bytes,
 					       b->scale));
 	if (atomic_fetch_sub(&c->blocks, 1) > 1 || !c->known ||
-	    k3_expert_sum_stored(c->total) == c->want)
+	    k3_sum_stored(c->total) == c->want)
 		return 0;
 	c->blocks = 1;	/* it never came */
 	return k3_fail(err, K3_EDATA, "%s: layer %" PRIu32 " expert %" PRIu32
@@ -445,7 +445,7 @@ static int feed_row(struct k3_feed *f, enum k3_role role, uint64_t row, float *o
 	struct k3_weights *s = self(f);
 	struct k3_place p;
 	struct k3_tensor t;
-	uint64_t from, n;
+	uint64_t from, n, want;
 	int rc = k3_source_row(s->source, role, row, &p, err);
 
 	if (rc)
@@ -461,6 +461,10 @@ static int feed_row(struct k3_feed *f, enum k3_role role, uint64_t row, float *o
 		s->row_size = n + K3_DIRECT;
 	}
 	rc = k3_direct_read(p.file, s->row, n, from, p.offset + p.bytes - from, err);
+	if (!rc && k3_index_row_sum(s->ix, row, &want) &&
+	    k3_embedding_sum(row, p.bytes, s->row + (p.offset - from)) != want)
+		rc = k3_fail(err, K3_EDATA, "%s: row %" PRIu64 " of the embedding differs from its sum in "
+			     "the index", k3_index_directory(s->ix), row);
 	if (!rc) {
 		k3_role_describe(s->config, role, 0, 0, &t);
 		widen(t.dtype, s->row + (p.offset - from), p.bytes, out);

@@ -37,7 +37,7 @@ def entries(c):
 
 b = open(sys.argv[1], 'rb').read()
 magic, version, flags, length, finger, T, S, vt, vb, C, ctime, E, D, N = struct.unpack('<8sIIQ16sQIIQQqQII', b[:96])
-assert magic == b'K3INDEX\n' and version == 2 and flags in (2, 3) and length == len(b) and length % 8 == 0
+assert magic == b'K3INDEX\n' and version == 3 and flags in (2, 3) and length == len(b) and length % 8 == 0
 at = 96
 records = [struct.unpack_from('<QqQII', b, at + 32 * i) for i in range(S)]
 at += 32 * S
@@ -72,7 +72,7 @@ print(*(f'{n:016x}' for n in sums), sep='\n', file=open(sys.argv[2], 'w'))
 EOF
 
 cat >"$tmp/sums.py" <<'EOF'
-"""The checksum at the end of an index, and the sums of all experts at the places that read.py found."""
+"""The checksum at the end of an index, and the sums of all experts and rows at the places that read.py found."""
 import ctypes, ctypes.util, json, os, struct, sys
 
 model, places, out = sys.argv[1:]
@@ -94,8 +94,19 @@ def expert(six):
             total += sum(xxh3(f.read(n), n, number << 32 | row) for row in range(rows))
     return total % 2 ** 64 or 1
 
-lines = [line.split() for line in open(places) if '.experts.' in line]
-print(*(f'{expert(lines[i:i + 6]):016x}' for i in range(0, len(lines), 6)), sep='\n', file=open(out, 'w'))
+def embedding(name, shard, offset):
+    if offset == '-':
+        return [0] * t['vocab_size']
+    n = 2 * t['hidden_size']
+    with open(os.path.join(model, shard), 'rb') as f:
+        f.seek(int(offset))
+        return [xxh3(f.read(n), n, row) or 1 for row in range(t['vocab_size'])]
+
+places = [line.split() for line in open(places)]
+lines = [p for p in places if '.experts.' in p[0]]
+sums = [expert(lines[i:i + 6]) for i in range(0, len(lines), 6)]
+sums += embedding(*next(p for p in places if 'embed_tokens' in p[0]))
+print(*(f'{n:016x}' for n in sums), sep='\n', file=open(out, 'w'))
 EOF
 
 m="$tmp/model"

@@ -133,7 +133,7 @@ tiny "$m"
 fails 1 "has no sums" "nothing to verify" k3-index --verify "$m"
 k3-index --sum "$m" | grep -q ', with sums$'
 ok $? "sums are added"
-is "$(k3-index --verify "$m")" "all experts agree with their sums" "and agree"
+is "$(k3-index --verify "$m")" "the experts and the embedding agree with their sums" "and agree"
 k3-index "$m" | grep -q ', with sums$'
 ok $? "a new index of the same checkpoint keeps them"
 at=$(k3-index -l -m "$m" '*layers.2.*experts.1.w3.weight_scale' | cut -f5)
@@ -147,12 +147,25 @@ data[a], data[b] = data[b], data[a]"
 	touch -r "$tmp/time" "$m/$shard"
 }
 swap
-fails 1 "differ from their sums: layer 2 expert 1$" "matrices of one shape that changed places" k3-index --verify "$m"
+fails 1 "differs from its sum: layer 2 expert 1$" "matrices of one shape that changed places" k3-index --verify "$m"
 swap
-is "$(k3-index --verify "$m")" "all experts agree with their sums" "and are back"
+is "$(k3-index --verify "$m")" "the experts and the embedding agree with their sums" "and are back"
 printf '\3' | dd of="$m/$shard" bs=1 seek="$at" conv=notrunc 2>/dev/null
 touch -r "$tmp/time" "$m/$shard"
-fails 1 "differ from their sums: layer 2 expert 1$" "a changed byte of an expert" k3-index --verify "$m"
+fails 1 "differs from its sum: layer 2 expert 1$" "a changed byte of an expert" k3-index --verify "$m"
+at=$(k3-index -l -m "$m" '*embed_tokens*' | cut -f5)
+shard=$(k3-index -l -m "$m" '*embed_tokens*' | cut -f4)
+touch -r "$m/$shard" "$tmp/time"
+edit "$m/$shard" "
+begin, _ = head['language_model.model.embed_tokens.weight']['data_offsets']
+row = 2 * head['language_model.model.embed_tokens.weight']['shape'][1]
+a, b = (slice(begin + row * i, begin + row * (i + 1)) for i in (4, 40))
+data[a], data[b] = data[b], data[a]"
+touch -r "$tmp/time" "$m/$shard"
+fails 1 "sum: layer 2 expert 1, row 4 of the embedding, row 40 of the embedding$" "and rows of the embedding" k3-index --verify "$m"
+head -c 3000 /dev/zero | dd of="$m/$shard" bs=1 seek="$at" conv=notrunc 2>/dev/null
+touch -r "$tmp/time" "$m/$shard"
+fails 1 "expert 1, row 0 of .*, row 3 of the embedding, and [0-9]+ more$" "the first of many" k3-index --verify "$m"
 fails 2 "exclude" "sums and list" k3-index --sum -l -m "$m"
 
 plan

@@ -185,6 +185,7 @@ if [ -n "$preload" ]; then
 		[ "$s,$(wc -l <err),$(wc -c <got)" = 1,1,0 ] && grep -Eq "$4" err ||
 			wrong="$wrong [$t threads, $mem: status $s, $(cat err)]"
 	}
+	row=$(head -n 1 in | cut -d' ' -f1)
 	while read -r text place trunk model pattern; do
 		wrong=
 		each flipped "$place" "$trunk" "$model" "$pattern"
@@ -196,6 +197,7 @@ a_vector $(block m.k3t 5 4 7) m.k3t m m\\.k3t:.offset.[0-9]+:.$layer\\.5\\.input
 the_last_block $(block m.k3t 9 18 90) m.k3t m m\\.k3t:.offset.[0-9]+:.language_model\\.lm_head
 codes_of_an_expert $(tensor sums $e.w1.weight_packed 77) m.k3t sums sums:.layer.4.expert.$expert.differs.from.its.sum
 scales_of_an_expert $(tensor sums $e.w3.weight_scale 3) m.k3t sums sums:.layer.4.expert.$expert.differs.from.its.sum
+a_row_of_the_embedding $(tensor sums language_model.model.embed_tokens.weight $((row * 384 + 5))) m.k3t sums sums:.row.$row.of.the.embedding.differs.from.its.sum
 its_last_matrix $(tensor sums $e.w2.weight_packed 1000) none sums sums:.layer.4.expert.$expert.differs.from.its.sum
 EOF
 	t=2 mem=$large

@@ -188,6 +188,8 @@ int main(void)
 	   "experts have different sums");
 	ok(!k3_index_sum(ix, 0, 0, &sum) && !k3_index_sum(ix, 1, 16, &sum) &&
 	   !k3_index_sum(ix, 9, 0, &sum), "no sums without experts");
+	ok(k3_index_row_sum(ix, 0, &sum) && k3_index_row_sum(ix, 2047, &other) && sum != other &&
+	   !k3_index_row_sum(ix, 2048, &sum), "and so have rows of the embedding");
 	ok(!k3_index_verify(ix, &err), "they are verified");
 	damage("with sums");
 	forge();

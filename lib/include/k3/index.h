@@ -189,11 +189,12 @@ struct k3_census {
 K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
 
 /*
- * A sum for every expert, over the rows of its six tensors: see k3-index(5).
+ * Sums of what is read from the shards while a model runs, for which no trunk file has one: every expert, over the
+ * rows of its six tensors, and every row of the embedding.  See k3-index(5).
  */
 
 /*
- * Reads all experts and writes the file of the index anew with their sums; *ix is
+ * Reads all of that and writes the file of the index anew with the sums; *ix is
  * replaced by the new index, or is as before after an error.
  */
 K3_API K3_NODISCARD int k3_index_add_sums(struct k3_index **ix, struct k3_err *err);
@@ -207,9 +208,12 @@ K3_API bool k3_index_has_sums(const struct k3_index *ix);
 K3_API bool k3_index_sum(const struct k3_index *ix, uint32_t layer, uint32_t expert,
 			 uint64_t *out);
 
+/* The sum of a row of the embedding; false if the index has none for it, or no such row. */
+K3_API bool k3_index_row_sum(const struct k3_index *ix, uint64_t row, uint64_t *out);
+
 /*
- * Reads all experts that have a sum and compares.  Errors: K3_EDATA without sums and
- * if experts differ, of which the first few are named; K3_EIO.
+ * Reads all that has a sum and compares.  Errors: K3_EDATA without sums and
+ * if anything differs, of which the first few are named; K3_EIO.
  */
 K3_API K3_NODISCARD int k3_index_verify(const struct k3_index *ix, struct k3_err *err);
 

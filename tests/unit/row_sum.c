@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * expert_sum.c - the checksum of an expert: from parts, and what it notices.  That it is what
- * k3-index(5) says is tested by cmd/index-format.t.
+ * row_sum.c - the checksums of an expert, from parts, and of a row of the embedding, and what they notice.
+ * That they are what k3-index(5) says is tested by cmd/index-format.t.
  */
-#include "data/expert_sum.h"
+#include "data/row_sum.h"
 #include "rng.h"
 #include "tap.h"
 #include <string.h>
@@ -68,7 +68,10 @@ int main(void)
 	ok(k3_expert_sum(K3_W2, 1, ROWS, ROW, bytes) != want, "and rows that are moved");
 	ok(k3_expert_sum(K3_W2, 0, 2 * ROWS, ROW / 2, bytes) != want, "and rows of another length");
 	ok(all_differ(), "the same rows in another tensor are noticed");
-	ok(k3_expert_sum_stored(0) == 1 && k3_expert_sum_stored(1) == 1 &&
-	   k3_expert_sum_stored(UINT64_MAX) == UINT64_MAX, "no total is stored as 0");
+	ok(k3_sum_stored(0) == 1 && k3_sum_stored(1) == 1 &&
+	   k3_sum_stored(UINT64_MAX) == UINT64_MAX, "no total is stored as 0");
+	want = k3_embedding_sum(7, ROW, bytes[7]);
+	ok(want != k3_embedding_sum(8, ROW, bytes[7]) && want != k3_embedding_sum(7, ROW - 2, bytes[7]) &&
+	   want != k3_embedding_sum(7, ROW, bytes[8]), "a row of the embedding: its number, its length, its bytes");
 	return tap_done();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_sum.c - the checksum of an expert, added up from parts. */
-#include "data/expert_sum.h"
+/* row_sum.c - the checksum of an expert, added up from parts, and of a row of the embedding. */
+#include "data/row_sum.h"
 
 #include <xxhash.h>
 
@@ -16,7 +16,12 @@ uint64_t k3_expert_sum(enum k3_role role, uint64_t first, uint64_t rows, uint64_
 	return sum;
 }
 
-uint64_t k3_expert_sum_stored(uint64_t total)
+uint64_t k3_sum_stored(uint64_t total)
 {
 	return total ? total : 1;
+}
+
+uint64_t k3_embedding_sum(uint64_t row, uint64_t row_bytes, const void *bytes)
+{
+	return k3_sum_stored(XXH3_64bits_withSeed(bytes, row_bytes, row));
 }
