@@ -86,7 +86,7 @@ undisturbed() {
 		test_in_copy "$t"
 		status=$?
 		ok $status "without a change: $t"
-		[ $status -eq 0 ] || tail -3 "$copy/make.log" "$copy/test.log" | sed 's/^/# /'
+		[ $status -eq 0 ] || for log in make test; do tail -n 3 "$copy/$log.log"; done | sed 's/^/# /'
 	done
 	make -s -C "$copy" CFLAGS=-O1 all >"$copy/make.log" 2>&1
 	sets=$(K3_CPU=none "$copy/build/bin/k3-step" -m share/demo </dev/null 2>&1 |
