@@ -23,7 +23,7 @@ int step_engine_options(const struct step_run *r, struct k3_engine_options *out,
 		.threads = (unsigned)o->threads, .trunk = o->trunk, .memory = o->memory,
 		.first = o->first, .last = o->last, .sequences = step_sequences(o),
 		.passing = o->all && !o->states && !o->directory,
-		.once = o->all || o->until_given,
+		.once = (o->all && !o->again) || o->until_given,
 		.temporary = temporary_directory(),
 		.drafted = o->lookup,
 	};

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A piece holds several rows: no config that is accepted has rows of more than 128 KB. */
-enum { PIECE = 1 << 20, NAMED = 5 };
+/* A piece holds a row at least: no config that is accepted has a longer one than the embedding of 2^20 values. */
+enum { PIECE = 2 << 20, NAMED = 5 };
 
 struct work {
 	const struct k3_index *ix;

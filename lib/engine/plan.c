@@ -38,7 +38,7 @@ enum { LEAVE_PART = 8 };
 
 /* Logits of many rows are made in groups of this part of the memory, and at most of LOGITS bytes. */
 enum { LOGITS_PART = 64 };
-#define LOGITS (128 * MB)
+#define LOGITS (64 * MB)
 
 /* Positions that a sequence is planned for: more take what pins had. */
 enum { POSITIONS = K3_PAGE };

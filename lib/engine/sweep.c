@@ -13,9 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes are copied to where they are kept so many times faster than they are read. */
-enum { COPY = 8 };
-
 /* ---- making a sweep ---- */
 
 static int embed(struct k3_sweep *s, const struct k3_line *line, const struct k3_member *m,
@@ -205,17 +202,13 @@ static int page_states(struct k3_engine *e, const struct k3_line *line, uint32_t
 }
 
 /*
- * Whether a weight is used again that memory can be given to: in another sweep, or in another part of
- * this one, unless the hoard holds a layer's trunk for it.  The head passes for each group of
- * rows of logits: that alone pays for copies of all sections when there are many.
+ * Whether weights are used again that memory can be given to: in another sweep, or in another part of
+ * this one, unless the hoard comes with a place for a layer's trunk.  The head may pass for several groups of rows of
+ * logits, but is too small a part of what would be kept to count.
  */
-static bool worth_keeping(const struct k3_sweep *s, const struct k3_fit *fit)
+static bool worth_keeping(const struct k3_engine *e, const struct k3_fit *fit)
 {
-	const struct k3_engine *e = s->e;
-	uint64_t heads = s->tokens * k3_logits_bytes(e->config) / e->logits;
-
-	return !e->once || fit->group < fit->tokens || (fit->tile < fit->tokens && !fit->hoard) ||
-	       (s->last == e->config->layers && heads * COPY > e->budget.plan.sections);
+	return !e->once || fit->group < fit->tokens || (fit->tile < fit->tokens && !fit->hoard);
 }
 
 /*
@@ -256,7 +249,7 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 	e->logits = k3_logits_bytes(e->config) + guesses + more;
 	kept = have - guesses - more - fit->sweep - fit->states;
 	kept -= fit->hoard ? fit->hoard + cost->retain : 0;
-	rc = k3_weights_keep(e->weights, worth_keeping(s, fit) ? kept : 0, fit->hoard, err);
+	rc = k3_weights_keep(e->weights, worth_keeping(e, fit) ? kept : 0, fit->hoard, err);
 	return rc ? rc : page_states(e, line, s->lines, fit->paged, err);
 }
 

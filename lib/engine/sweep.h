@@ -19,7 +19,7 @@ struct k3_engine {
 	struct k3_budget budget;
 	uint64_t tile;			/* tokens; 0: by memory */
 	const char *temporary;		/* directory for states, or NULL */
-	bool once;			/* no sweep follows the first */
+	bool once;			/* nothing follows the first sweep */
 	uint64_t logits;		/* bytes that logits may have at a time, for now */
 	struct k3_layer_vectors vectors;
 	float **scratch;		/* one a worker, scratch_size floats each */

@@ -135,6 +135,8 @@ tiny "$m" --shards 5 --set moe_intermediate_size=96
 check_sums "with sums"
 rm "$m/model-00002-of-000005.safetensors"
 check_sums "with sums and a shard missing"
+rm "$m/model-00001-of-000005.safetensors"
+check_sums "with sums and the embedding missing"
 rm "$m/model.safetensors.index.json" "$m/model.k3i"
 k3-index "$m" >/dev/null 2>&1
 check "without a map"

@@ -83,7 +83,9 @@ fails 2 '^k3-step: --lookup: .*17' 'k3-generate --lookup is the one of k3-step' 
 fails 1 '^k3-step: 1000000 bytes of memory are too few' 'and --mem too' k3-generate --mem 1M hello
 fails 2 '^k3-step: --mem' 'and it is not left out if it is empty' k3-generate --mem '' hello
 fails 2 'k3-generate: --mem needs a value' 'a long option without its value' k3-generate --mem
-fails 2 'try .k3-generate -h' 'an option that is not there' k3-generate --memory 8G hello
+for option in --memory --memory=8G --version -x; do
+	fails 2 'try .k3-generate -h' "there is no $option" k3-generate $option
+done
 fails 2 'no model' 'k3-generate without a model' env -u K3_MODEL k3-generate hello
 fails 2 'the prompt is empty' 'k3-generate without a prompt' sh -c 'k3-generate </dev/null'
 fails 1 'nowhere' 'k3-generate with a model that is not there' k3-generate -m nowhere hello

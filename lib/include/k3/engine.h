@@ -50,7 +50,7 @@ struct k3_engine_options {
 	uint32_t first, last;	/* layers; last 0: all behind the first */
 	uint64_t sequences;
 	bool passing;		/* states that keep nothing */
-	bool once;		/* one sweep only: weights are not kept for a next one */
+	bool once;		/* one sweep, and no records of states: weights are not kept for what follows */
 	uint64_t drafted;	/* guesses behind the tokens of each sequence, at most */
 };
 
