@@ -151,8 +151,8 @@ static int finish_passes(struct step_run *r, bool quiet, bool *any, struct k3_er
 
 static int rounds(struct step_run *r, struct k3_err *err)
 {
-	/* a residual stream goes on in another k3-step, which needs all ids of a pass and not the last */
-	bool again = r->o.again && r->o.last == r->config->layers, finished;
+	/* --again tells of finished passes too, but for residual streams: who goes on with them needs all ids of a pass */
+	bool quiet = r->o.again && r->o.last == r->config->layers, finished;
 	int rc = 0;
 
 	if (r->o.all)
@@ -179,10 +179,10 @@ static int rounds(struct step_run *r, struct k3_err *err)
 	if (!rc && r->o.all)
 		return r->lines ? run_round(r, false, err) : 0;
 	if (!rc)
-		rc = finish_passes(r, again, &finished, err);
+		rc = finish_passes(r, quiet, &finished, err);
 	if (rc || (finished && r->o.until_given))
 		return rc;
-	if (again || (r->o.again && !finished))
+	if (r->o.again && (quiet || !finished))
 		rc = step_write_again(r, err);
 	while (!rc && (rc = read_round(r, err)) == 1) {
 		rc = r->o.lookup ? step_lookup_round(r, err) : run_round(r, false, err);

@@ -25,22 +25,26 @@ struct work {
 	struct k3_err *err;	/* the same */
 };
 
-/* What becomes of some rows that were read. */
-typedef void take_rows(uint64_t *sum, enum k3_role role, uint64_t first, uint64_t rows,
-		       uint64_t row_bytes, const char *bytes);
+/* What becomes of some rows of a tensor that were read. */
+typedef void take_rows(uint64_t *sum, const struct k3_tensor *t, uint64_t first, uint64_t rows,
+		       const char *bytes);
 
-static void add_rows(uint64_t *total, enum k3_role role, uint64_t first, uint64_t rows,
-		     uint64_t row_bytes, const char *bytes)
+static uint64_t row_bytes(const struct k3_tensor *t)
 {
-	*total += k3_expert_sum(role, first, rows, row_bytes, bytes);
+	return t->bytes / t->rows;
 }
 
-static void list_rows(uint64_t *sum, enum k3_role role, uint64_t first, uint64_t rows,
-		      uint64_t row_bytes, const char *bytes)
+static void add_rows(uint64_t *total, const struct k3_tensor *t, uint64_t first, uint64_t rows,
+		     const char *bytes)
 {
-	(void)role;
+	*total += k3_expert_sum(t->role, first, rows, row_bytes(t), bytes);
+}
+
+static void list_rows(uint64_t *sum, const struct k3_tensor *t, uint64_t first, uint64_t rows,
+		      const char *bytes)
+{
 	for (uint64_t i = 0; i < rows; i++)
-		sum[first + i] = k3_embedding_sum(first + i, row_bytes, bytes + i * row_bytes);
+		sum[first + i] = k3_embedding_sum(first + i, row_bytes(t), bytes + i * row_bytes(t));
 }
 
 /* Reads all rows of a tensor, a piece at a time. */
@@ -48,17 +52,16 @@ static int read_tensor(const struct k3_index *ix, const struct k3_tensor *t, cha
 		       take_rows *take, uint64_t *sum, struct k3_err *err)
 {
 	const char *path = ix->path[t->shard];
-	uint64_t row_bytes = t->bytes / t->rows, most = PIECE / row_bytes, n;
+	uint64_t width = row_bytes(t), most = PIECE / width, n;
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
 
 	if (fd < 0)
 		return k3_fail_errno(err, "%s", path);
 	for (uint64_t row = 0; !rc && row < t->rows; row += n) {
 		n = t->rows - row < most ? t->rows - row : most;
-		rc = k3_pread_full(fd, piece, n * row_bytes, t->offset + row * row_bytes, path,
-				   err);
+		rc = k3_pread_full(fd, piece, n * width, t->offset + row * width, path, err);
 		if (!rc)
-			take(sum, t->role, row, n, row_bytes, piece);
+			take(sum, t, row, n, piece);
 	}
 	close(fd);
 	return rc;
@@ -180,6 +183,12 @@ bool k3_index_has_sums(const struct k3_index *ix)
 	return ix->sum;
 }
 
+/* The number of the sum of the embedding's first row: those of experts stand before it. */
+static uint64_t first_row(const struct k3_index *ix)
+{
+	return k3_index_sums(ix) - ix->config.vocab;
+}
+
 /* The n-th of the sums; false if it is that of something missing. */
 static bool known(const struct k3_index *ix, uint64_t n, uint64_t *out)
 {
@@ -200,20 +209,19 @@ bool k3_index_row_sum(const struct k3_index *ix, uint64_t row, uint64_t *out)
 {
 	if (!ix->sum || row >= ix->config.vocab)
 		return false;
-	return known(ix, k3_index_sums(ix) - ix->config.vocab + row, out);
+	return known(ix, first_row(ix) + row, out);
 }
 
 /* What the n-th sum is of. */
 static void name(const struct k3_index *ix, uint64_t n, struct k3_buf *out)
 {
 	const struct k3_config *c = &ix->config;
-	uint64_t experts = k3_index_sums(ix) - c->vocab;
 
-	if (n < experts)
+	if (n < first_row(ix))
 		k3_buf_printf(out, "layer %" PRIu64 " expert %" PRIu64, n / c->experts + c->dense_layers,
 			      n % c->experts);
 	else
-		k3_buf_printf(out, "row %" PRIu64 " of the embedding", n - experts);
+		k3_buf_printf(out, "row %" PRIu64 " of the embedding", n - first_row(ix));
 }
 
 int k3_index_verify(const struct k3_index *ix, struct k3_err *err)

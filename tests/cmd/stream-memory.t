@@ -244,9 +244,9 @@ fails 1 'bytes of memory are more than .* has' 'nor may a run have it' k3-step -
 is "$(plan_of '[.parts.pinned, .parts.cached_experts, .token.bytes == .trunk.bytes + .token.expert_bytes]' -m big -b all | tr -d "[:space:]")" \
 	'[0,0,true]' 'the plan of a single round pins nothing'
 pinned=$(plan_of .parts.pinned -m big)
+step want 200000000 -m big <in >out
+several=$(cat peak)
 for once in '-b all' '-s new --until 8'; do
-	step want 200000000 -m big <in >out
-	several=$(cat peak)
 	# shellcheck disable=SC2086
 	step got 200000000 -m big $once <in >out
 	ok "$([ -n "$san" ] || [ $((several - $(cat peak))) -gt $((pinned / 2)) ]; echo $?)" "$once: of $pinned bytes nothing stays"
