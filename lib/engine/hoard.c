@@ -7,26 +7,26 @@
 
 #include <stdlib.h>
 
-/* Scales and codes of the matrices, each of which lies in one piece on the disk. */
-enum { EXTENTS = 2 * K3_EXPERT_MATRICES };
+/* Scales and codes of the matrices. */
+enum { PARTS = 2 * K3_EXPERT_MATRICES };
 
 #define NOWHERE UINT32_MAX
 
-/* A stretch of a file, widened to whole pages. */
+/* A stretch of a file, widened to whole pages, of which the first `need` bytes must be there. */
 struct extent {
 	struct k3_direct *file;
 	unsigned char *to;
 	uint64_t offset, size, need;
-	const unsigned char *data;	/* where what was asked for begins */
 };
 
 /* An expert.  Reads of the extents before number `at`, and of this one for `done` bytes, have been given out. */
 struct place {
 	uint32_t expert;
-	struct extent extent[EXTENTS];
-	unsigned at;
+	struct extent extent[PARTS];
+	unsigned extents, at;
 	uint64_t done;
 	uint64_t missing;		/* bytes that have not arrived */
+	const unsigned char *data[PARTS];
 };
 
 struct k3_hoard {
@@ -43,26 +43,20 @@ struct k3_hoard {
 	uint32_t reading;		/* the first one of which reads are to be given out */
 };
 
-static uint64_t extent_bytes(const struct k3_config *c, unsigned k)
+static uint64_t part_bytes(const struct k3_config *c, unsigned k)
 {
 	struct k3_expert_cut m = k3_expert_cut(c, k3_expert_matrix[k / 2], 0);
 
 	return m.rows * (k % 2 ? m.code_bytes : m.scale_bytes);
 }
 
-/* A stretch may begin and end in the middle of a page. */
-static uint64_t extent_room(const struct k3_config *c, unsigned k)
-{
-	return k3_direct_up(extent_bytes(c, k)) + K3_DIRECT;
-}
-
-/* What an expert takes in the area. */
+/* What an expert takes in the area: each part may begin and end in the middle of a page. */
 static uint64_t stride(const struct k3_config *c)
 {
 	uint64_t sum = 0;
 
-	for (unsigned k = 0; k < EXTENTS; k++)
-		sum += extent_room(c, k);
+	for (unsigned k = 0; k < PARTS; k++)
+		sum += k3_direct_up(part_bytes(c, k)) + K3_DIRECT;
 	return sum;
 }
 
@@ -145,44 +139,72 @@ int k3_hoard_size(struct k3_hoard *h, uint64_t bytes, struct k3_err *err)
 
 /* ---- what is to be read ---- */
 
-/* The stretch of an expert's scales or codes; they go to `to`, on a page's boundary. */
-static int find_extent(struct k3_hoard *h, uint32_t expert, unsigned k, unsigned char *to,
-		       struct extent *out, struct k3_err *err)
-{
-	struct k3_step step = {
-		.section = h->layer, .role = k3_expert_matrix[k / 2], .expert = expert,
-		.cut = k3_expert_cut(h->config, k3_expert_matrix[k / 2], 0),
-	};
-	struct k3_place p;
-	uint64_t end;
-	int rc = k3_source_place(h->source, &step, k % 2, &p, err);
+struct part {
+	unsigned k;
+	struct k3_place place;
+};
 
-	if (rc)
-		return rc;
-	end = p.offset + extent_bytes(h->config, k);
-	out->file = p.file;
-	out->offset = k3_direct_down(p.offset);
-	out->to = to;
-	out->need = end - out->offset;
-	out->size = k3_direct_up(end) - out->offset;
-	out->data = to + (p.offset - out->offset);
-	return 0;
+static int in_file_order(const void *a, const void *b)
+{
+	const struct k3_place *p = &((const struct part *)a)->place, *q = &((const struct part *)b)->place;
+
+	if (p->file != q->file)
+		return (uintptr_t)p->file < (uintptr_t)q->file ? -1 : 1;
+	return p->offset < q->offset ? -1 : p->offset > q->offset;
 }
 
+/* Where the parts of an expert lie. */
+static int find_parts(struct k3_hoard *h, uint32_t expert, struct part *part, struct k3_err *err)
+{
+	int rc = 0;
+
+	for (unsigned k = 0; !rc && k < PARTS; k++) {
+		enum k3_role role = k3_expert_matrix[k / 2];
+
+		part[k].k = k;
+		rc = k3_source_tensor(h->source, k % 2 ? role : role + 1, h->layer, expert,
+				      &part[k].place, err);
+	}
+	qsort(part, PARTS, sizeof *part, in_file_order);
+	return rc;
+}
+
+/* Adds the next bytes of a file to the last stretch, if they follow it, or else to a new one on the page at `to`. */
+static struct extent *join(struct place *p, const struct k3_place *next, unsigned char *to)
+{
+	struct extent *x = p->extents ? &p->extent[p->extents - 1] : NULL;
+	uint64_t end = next->offset + next->bytes;
+
+	if (!x || x->file != next->file || x->offset + x->need != next->offset) {
+		x = &p->extent[p->extents++];
+		*x = (struct extent){ .file = next->file, .to = to,
+				      .offset = k3_direct_down(next->offset) };
+	}
+	x->need = end - x->offset;
+	x->size = k3_direct_up(end) - x->offset;
+	return x;
+}
+
+/* What is one piece on the disk is read as one, so that few reads are small ones. */
 static int add(struct k3_hoard *h, uint32_t expert, struct k3_err *err)
 {
 	struct place *p = &h->place[h->used];
 	unsigned char *to = h->area + h->used * stride(h->config);
+	struct part part[PARTS];
+	int rc = find_parts(h, expert, part, err);
 
+	if (rc)
+		return rc;
 	*p = (struct place){ .expert = expert };
-	for (unsigned k = 0; k < EXTENTS; k++) {
-		int rc = find_extent(h, expert, k, to, &p->extent[k], err);
+	for (unsigned i = 0; i < PARTS; i++) {
+		const struct k3_place *next = &part[i].place;
+		const struct extent *x = join(p, next, to);
 
-		if (rc)
-			return rc;
-		to += extent_room(h->config, k);
-		p->missing += p->extent[k].size;
+		p->data[part[i].k] = x->to + (next->offset - x->offset);
+		to = x->to + x->size;
 	}
+	for (unsigned i = 0; i < p->extents; i++)
+		p->missing += p->extent[i].size;
 	h->where[expert] = h->used++;
 	return 0;
 }
@@ -224,7 +246,7 @@ bool k3_hoard_next(struct k3_hoard *h, struct k3_hoard_read *out)
 	if (p->done < x->size)
 		return true;
 	p->done = 0;
-	if (++p->at == EXTENTS)
+	if (++p->at == p->extents)
 		h->reading++;
 	return true;
 }
@@ -250,6 +272,6 @@ const unsigned char *k3_hoard_find(const struct k3_hoard *h, const struct k3_ste
 		return NULL;
 	while (k3_expert_matrix[k] != step->role)
 		k++;
-	data = h->place[where].extent[2 * k + (i > 0)].data;
+	data = h->place[where].data[2 * k + (i > 0)];
 	return i ? data + k3_cut_codes(&step->cut, i - 1) : data;
 }

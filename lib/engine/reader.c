@@ -30,7 +30,7 @@ enum state { FREE, READING, HERE, BROKEN };
 struct request {
 	unsigned char *data;
 	struct k3_direct *file;
-	uint64_t offset, size, need;	/* the first need of size bytes must be there */
+	uint64_t begin, end;		/* of the bytes in the file that entries have */
 	uint64_t first;			/* number of its first entry .. */
 	uint32_t entries, users;	/* .. of so many, of which users are in use */
 };
@@ -39,6 +39,7 @@ struct slot {
 	enum state state;
 	uint32_t users;			/* that have not yet given it back */
 	struct request *request;	/* that it came by; NULL if it was in memory */
+	uint64_t offset;		/* in the file */
 	struct k3_entry entry;
 };
 
@@ -138,36 +139,54 @@ static void enqueue(struct k3_reader *r, uint64_t number, enum state state)
 
 	r->slot[number % QUEUE] = (struct slot){
 		.state = state, .users = scales ? (uint32_t)r->step.entries - 1 : 1,
-		.entry = r->next,
+		.offset = r->place.offset, .entry = r->next,
 	};
 	r->looked = false;
 	r->at++;
 }
 
-/* Does the entry that was looked at continue a request that is not empty? */
-static bool continues(const struct k3_reader *r, const struct request *q)
+/* What is read for a request: whole pages. */
+static uint64_t offset(const struct request *q)
 {
-	uint64_t end = q->offset + q->need, to = k3_direct_up(r->place.offset + r->place.bytes);
-
-	return r->place.file == q->file && r->place.offset >= end &&
-	       r->place.offset - end < K3_DIRECT && to - q->offset <= r->o.request;
+	return k3_direct_down(q->begin);
 }
 
-/* Adds it; entries keep their offset in the request until it is known where that goes. */
+static uint64_t size(const struct request *q)
+{
+	return k3_direct_up(q->end) - offset(q);
+}
+
+/* The request with the entry that was looked at, which is its first one or lies beside it. */
+static struct request joined(const struct k3_reader *r, const struct request *q)
+{
+	uint64_t begin = r->place.offset, end = begin + r->place.bytes;
+	struct request out = *q;
+
+	out.file = r->place.file;
+	out.begin = q->entries ? k3_min(q->begin, begin) : begin;
+	out.end = k3_max(q->end, end);
+	out.entries++;
+	return out;
+}
+
+/* Does the entry that was looked at continue a request that is not empty, behind its end or in front of it? */
+static bool continues(const struct k3_reader *r, const struct request *q)
+{
+	uint64_t begin = r->place.offset, end = begin + r->place.bytes;
+	struct request both = joined(r, q);
+
+	return r->place.file == q->file && size(&both) <= r->o.request &&
+	       ((begin >= q->end && begin - q->end < K3_DIRECT) ||
+		(end <= q->begin && q->begin - end < K3_DIRECT));
+}
+
+/* Adds it. */
 static void extend(struct k3_reader *r, struct request *q, uint64_t number)
 {
-	uint64_t end = r->place.offset + r->place.bytes;
-
-	if (!q->entries) {
-		q->file = r->place.file;
-		q->offset = k3_direct_down(r->place.offset);
+	*q = joined(r, q);
+	if (q->entries == 1)
 		q->first = number;
-	}
-	q->need = end - q->offset;
-	q->size = k3_direct_up(end) - q->offset;
-	r->next.data = (const unsigned char *)(uintptr_t)(r->place.offset - q->offset);
 	enqueue(r, number, READING);
-	q->entries++;
 }
 
 /*
@@ -212,7 +231,7 @@ static struct request *publish(struct k3_reader *r)
 		struct slot *s = &r->slot[(out->first + i) % QUEUE];
 
 		s->request = out;
-		s->entry.data = data + (uintptr_t)s->entry.data;
+		s->entry.data = data + (s->offset - offset(out));
 	}
 	r->published += out->entries;
 	return out;
@@ -255,12 +274,12 @@ static void read_request(struct k3_reader *r, struct request *q)
 	int rc;
 
 	pthread_mutex_unlock(&r->lock);
-	rc = k3_direct_read(q->file, q->data, q->size, q->offset, q->need, &err);
+	rc = k3_direct_read(q->file, q->data, size(q), offset(q), q->end - offset(q), &err);
 	pthread_mutex_lock(&r->lock);
 	for (uint64_t i = 0; i < q->entries; i++)
 		r->slot[(q->first + i) % QUEUE].state = rc ? BROKEN : HERE;
 	announce(r, q->first, q->entries);
-	account(r, q->size, rc, &err);
+	account(r, size(q), rc, &err);
 }
 
 static void read_ahead(struct k3_reader *r, const struct k3_hoard_read *h)
@@ -461,7 +480,7 @@ static void give_back(struct k3_reader *r, struct request *q)
 {
 	if (r->idles) {
 		pthread_mutex_unlock(&r->lock);
-		k3_direct_used(q->data, q->size);
+		k3_direct_used(q->data, size(q));
 		pthread_mutex_lock(&r->lock);
 	}
 	r->idle[r->idles++] = q;

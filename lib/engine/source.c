@@ -144,18 +144,30 @@ static int shard(struct k3_source *s, uint32_t i, struct k3_direct **out, struct
 	return rc;
 }
 
-/* Bytes from .. from + n - 1 of a tensor. */
-static int place(struct k3_source *s, enum k3_role role, uint32_t layer, uint32_t expert,
-		 uint64_t from, uint64_t n, struct k3_place *out, struct k3_err *err)
+int k3_source_tensor(struct k3_source *s, enum k3_role role, uint32_t layer, uint32_t expert,
+		     struct k3_place *out, struct k3_err *err)
 {
 	struct k3_tensor t;
 	int rc = k3_index_tensor(s->ix, role, layer, expert, &t, err);
 
 	if (rc)
 		return rc;
-	out->offset = t.offset + from;
-	out->bytes = n;
+	out->offset = t.offset;
+	out->bytes = t.bytes;
 	return shard(s, t.shard, &out->file, err);
+}
+
+/* Bytes from .. from + n - 1 of a tensor. */
+static int place(struct k3_source *s, enum k3_role role, uint32_t layer, uint32_t expert,
+		 uint64_t from, uint64_t n, struct k3_place *out, struct k3_err *err)
+{
+	int rc = k3_source_tensor(s, role, layer, expert, out, err);
+
+	if (rc)
+		return rc;
+	out->offset += from;
+	out->bytes = n;
+	return 0;
 }
 
 /* Entry 0 are all scales of the matrix, the others its blocks of codes. */

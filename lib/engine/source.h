@@ -41,7 +41,9 @@ struct k3_place {
 /* Where entry i of the step lies. */
 K3_NODISCARD int k3_source_place(struct k3_source *s, const struct k3_step *step, uint64_t i,
 				 struct k3_place *out, struct k3_err *err);
-/* The same for one row of a matrix of the model, always in the shards. */
+/* The same for a whole tensor in the shards, as k3_index_tensor names it, and for one row of a matrix of the model. */
+K3_NODISCARD int k3_source_tensor(struct k3_source *s, enum k3_role role, uint32_t layer,
+				  uint32_t expert, struct k3_place *out, struct k3_err *err);
 K3_NODISCARD int k3_source_row(struct k3_source *s, enum k3_role role, uint64_t row,
 			       struct k3_place *out, struct k3_err *err);
 

@@ -33,13 +33,13 @@ struct k3_expert_cut k3_expert_cut(const struct k3_config *c, enum k3_role role,
 
 void k3_cut_rows(const struct k3_expert_cut *m, uint64_t i, uint64_t *row, uint64_t *rows)
 {
-	*row = i * m->block_rows;
+	*row = (m->blocks - 1 - i) * m->block_rows;
 	*rows = m->rows - *row < m->block_rows ? m->rows - *row : m->block_rows;
 }
 
 uint64_t k3_cut_codes(const struct k3_expert_cut *m, uint64_t i)
 {
-	return i * m->block_rows * m->code_bytes;
+	return (m->blocks - 1 - i) * m->block_rows * m->code_bytes;
 }
 
 uint64_t k3_expert_bytes(const struct k3_config *c)

@@ -39,7 +39,10 @@ struct k3_expert_cut {
 struct k3_expert_cut k3_expert_cut(const struct k3_config *c, enum k3_role role,
 				   uint64_t block_rows);
 
-/* The rows of block i, and the bytes of codes in front of it. */
+/*
+ * The rows of block i, and the bytes of codes in front of it.  Blocks are counted from the matrix's end: there
+ * its scales lie in a released checkpoint, which are needed first and so come by the same request.
+ */
 void k3_cut_rows(const struct k3_expert_cut *m, uint64_t i, uint64_t *row, uint64_t *rows);
 uint64_t k3_cut_codes(const struct k3_expert_cut *m, uint64_t i);
 

@@ -100,19 +100,23 @@ for path in glob.glob(sys.argv[1] + '/*.safetensors'):
             if '.w2.weight_packed' in name:
                 layer, expert = name.split('.')[3], name.split('.')[6]
                 place.append((path.split('/')[-1], 8 + n + t['data_offsets'][0], int(layer), int(expert)))
-began = {}
+began, whole = {}, {}
 for line in open(sys.argv[2]):
     path, at, size = line.rsplit(maxsplit=2)
     for shard, offset, layer, expert in place:
         if path.endswith(shard) and int(at) <= offset < int(at) + int(size):
             if expert not in began.setdefault(layer, []):
                 began[layer].append(expert)
+            # of three matrices of 8704 bytes the second one begins here
+            if int(at) <= offset - 8704 and offset + 2 * 8704 <= int(at) + int(size):
+                whole.setdefault(layer, []).append(expert)
 for layer, experts in sorted(began.items()):
-    print(layer, 'in order' if experts == sorted(experts) else 'ahead', len(experts))
+    print(layer, 'in order' if experts == sorted(experts) else 'ahead', len(experts), len(whole.get(layer, [])))
 EOF
 is "$(wc -l <order)" 8 'eight layers with experts'
 # they are used by rising number: only what is read ahead comes before a lower one
 ok "$(grep -q ahead order; echo $?)" "experts come before lower ones that only later tiles need: in $(grep -c ahead order) layers"
+ok "$(awk '$2 == "ahead" && !$NF { bad = 1 } END { exit bad }' order; echo $?)" 'which are one piece on the disk, and one read'
 expert=$(jq 'select(.event == "route" and .layer == 5 and .position == 0).experts[0]' all.tr)
 place=$(tensor m "language_model.model.layers.5.block_sparse_moe.experts.$expert.w3.weight_packed")
 shard=${place%:*} at=${place#*:}

@@ -11,7 +11,9 @@ dry=
 [ "${1:-}" = -n ] && dry=yes && shift
 pattern=${1:-.}
 table=$top/tests/long/mutants
-copy=$tmp
+# a preloaded library must lie where there is no blank
+copy=$(mktemp -d "${TMPDIR:-/tmp}/k3-mutate.XXXXXX")
+trap 'rm -rf "$tmp" "$copy"' EXIT
 
 # test_in_copy TEST: builds what it needs and runs it; 0 if it passes, 1 if not, 2 if not built
 test_in_copy() {
@@ -80,9 +82,10 @@ spring() {
 	cp "$top/$file" "$copy/$file"
 }
 
-# undisturbed: all of the tests must pass before anything is changed
+# undisturbed: all of the tests that will be asked must pass before anything is changed
 undisturbed() {
-	for t in $(sed -n 's/^[TNS].* | .* | \(.*\) | .*/\1/p' "$table" | tr ' ' '\n' | sort -u); do
+	for t in $(grep -E -- "$pattern" "$table" | sed -n 's/^[TNS].* | .* | \(.*\) | .*/\1/p' |
+		tr ' ' '\n' | sort -u); do
 		test_in_copy "$t"
 		status=$?
 		ok $status "without a change: $t"

@@ -251,6 +251,7 @@ struct trial {
 	unsigned late;			/* microseconds that a user sometimes keeps what it has */
 	unsigned stop;			/* steps after which users go away; 0: none */
 	unsigned room;			/* for experts ahead */
+	bool bare;			/* no layer has experts */
 	/* of a run */
 	struct k3_source *source;
 	struct k3_reader *reader;
@@ -276,7 +277,7 @@ static const unsigned char *expected(const struct k3_step *s, uint64_t i, uint64
 	} else if (i) {
 		uint64_t n = s->cut.block_rows;
 
-		row = (i - 1) * n;
+		row = (s->cut.blocks - i) * n;	/* the last ones first */
 		rows = s->cut.rows - row < n ? s->cut.rows - row : n;
 	} else {
 		role++;
@@ -390,7 +391,7 @@ static void *use(void *arg)
 				if (t->hoard)
 					k3_hoard_stop(t->hoard);
 				t->route.experts_layer = w.section;
-				t->route.experts = 1 + w.section % 3;
+				t->route.experts = t->bare ? 0 : 1 + w.section % 3;
 				k3_reader_known(t->reader);
 				k3_reader_unlock(t->reader);
 			}
@@ -507,6 +508,48 @@ static void test_reader(void)
 	ok(all_coming, "some of the experts were on their way when their turn came");
 }
 
+/* The pages that bytes lie in, from the beginning of one tensor of an expert to the end of another. */
+static uint64_t pages(uint32_t layer, uint32_t expert, enum k3_role first, enum k3_role last)
+{
+	struct k3_tensor a, b;
+
+	need(k3_index_tensor(model.ix, first, layer, expert, &a, &err), &err);
+	need(k3_index_tensor(model.ix, last, layer, expert, &b, &err), &err);
+	return k3_direct_up(b.offset + b.bytes) - k3_direct_down(a.offset);
+}
+
+/* What a pass reads. */
+static uint64_t bytes_read(struct trial *t, bool bare)
+{
+	struct k3_reader_counts before, after;
+
+	t->bare = bare;
+	k3_reader_count(t->reader, &before);
+	run_once(t, 0);
+	k3_reader_count(t->reader, &after);
+	ok(!t->wrong && !t->failed, "two layers %s experts", bare ? "without" : "with one and two");
+	return after.bytes - before.bytes;
+}
+
+/* On the disk w1 comes first, then w2, then w3, and behind each its scales; w3 is used before w2. */
+static void test_requests(void)
+{
+	struct trial t = { .block_rows = 7, .request = 1 << 20, .depth = 3, .users = 2 };
+	uint64_t want = 0;
+
+	trial_new(&t);
+	t.route.from = 3;
+	t.route.until = 5;
+	t.route.tiles = (const uint32_t[]){ 1, 1 };
+	for (uint32_t layer = 3; layer < 5; layer++)
+		for (uint32_t i = 0; i < 1 + layer % 3; i++)
+			want += pages(layer, some_experts[i], K3_W1, K3_W1 + 1) +
+				pages(layer, some_experts[i], K3_W2, K3_W3 + 1);
+	ok(bytes_read(&t, false) - bytes_read(&t, true) == want,
+	   "an expert takes two requests, each of neighbours on the disk: %llu bytes", (unsigned long long)want);
+	trial_free(&t);
+}
+
 static void test_ends(void)
 {
 	struct trial t = { .request = 8192, .depth = 8, .users = 2 };
@@ -579,6 +622,7 @@ int main(void)
 	}
 	test_walk();
 	test_pins();
+	test_requests();
 	test_ends();
 	test_failure();
 	test_reader();
