@@ -23,8 +23,11 @@
 
 #define MB (1ull << 20)
 
-/* What was best on a disk of 3 GB/s: buffers that a processor's cache can hold, few and large reads. */
-enum { RING = 10 << 20, REQUEST = 1 << 20, DEPTH = 3 };
+/*
+ * What was best on a disk of 3 GB/s, which wants few requests into little memory in one minute, and many in
+ * another.  A request is six blocks of an expert.  The ring is larger where it is a small part of the memory.
+ */
+enum { RING = 15 << 20, RING_MORE = 19 << 20, RING_PART = 16, REQUEST = (2 << 20) + (64 << 10), DEPTH = 12 };
 
 /*
  * Beside what is counted one by one: code, libraries, the heap's small and unused parts, queues,
@@ -178,12 +181,51 @@ static void cost(const struct k3_config *c, struct k3_plan *p, double rate)
 	p->token_seconds = rate > 0 ? (double)p->token_bytes / rate : 0;
 }
 
+/* The parts, with the ring that b says; and their least sum. */
+static void reckon(const struct k3_index *ix, const struct k3_engine_options *o, struct k3_budget *b)
+{
+	const struct k3_reader_options buffers = k3_weights_buffers(k3_index_config(ix), &b->weights);
+	struct k3_plan *p = &b->plan;
+
+	p->ring = k3_reader_memory(&buffers);
+	b->fixed = p->process + p->index + p->ring;
+	round_bytes(ix, o, b->threads, p->memory > b->fixed ? p->memory - b->fixed : 0, p);
+	p->floor += b->fixed;
+}
+
+/* More buffers where there is memory, if nobody said how many. */
+static void widen_ring(const struct k3_index *ix, const struct k3_engine_options *o, struct k3_budget *b)
+{
+	struct k3_weights_options wide = b->weights;
+	uint64_t floor = b->plan.floor;
+	struct k3_reader_options buffers;
+
+	if (o->disk.ring)
+		return;
+	wide.ring += RING_MORE;
+	buffers = k3_weights_buffers(k3_index_config(ix), &wide);
+	b->wider = k3_reader_memory(&buffers) - b->plan.ring;
+	b->wide_from = floor + RING_PART * b->wider;
+	if (b->plan.memory < b->wide_from)
+		return;
+	b->weights = wide;
+	b->wider = 0;
+	reckon(ix, o, b);
+	b->plan.floor = floor;
+}
+
+uint64_t k3_budget_total(const struct k3_budget *b, uint64_t need)
+{
+	uint64_t total = need + b->fixed;
+
+	return total < b->wide_from ? total : total + b->wider;
+}
+
 int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *given,
 		   struct k3_budget *b, struct k3_trunk **trunk, struct k3_err *err)
 {
 	const struct k3_config *c = k3_index_config(ix);
 	struct k3_engine_options filled = *given, *o = &filled;
-	struct k3_reader_options buffers;
 	struct k3_plan *p = &b->plan;
 	uint64_t blocks;
 	int rc;
@@ -206,17 +248,14 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 	if (p->coded)
 		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);
-	buffers = k3_weights_buffers(c, &b->weights);
-	p->ring = k3_reader_memory(&buffers);
 	b->logits = k3_min(p->memory / LOGITS_PART, LOGITS);
-	b->fixed = p->process + p->index + p->ring;
-	round_bytes(ix, o, b->threads, p->memory > b->fixed ? p->memory - b->fixed : 0, p);
-	p->floor += b->fixed;
+	reckon(ix, o, b);
 	if (p->memory < p->floor)
 		rc = k3_fail(err, K3_ENOMEM, "%" PRIu64 " bytes of memory are too few: it takes at "
 			     "least %" PRIu64, p->memory, p->floor);
 	if (rc)
 		return rc;
+	widen_ring(ix, o, b);
 	if (!o->once)
 		spend(c, p, blocks);
 	cost(c, p, o->disk.rate);

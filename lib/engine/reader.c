@@ -11,6 +11,7 @@
  * counts is how much memory the bytes go through, and so it is no more than the moment needs.
  */
 #include "engine/reader.h"
+#include "engine/pace.h"
 #include "sys/small.h"
 
 #include <k3/buf.h>
@@ -56,6 +57,8 @@ struct k3_reader {
 	pthread_cond_t quiet;		/* the last read has ended */
 	bool quit, active, ended;
 	unsigned reading;		/* requests on their way */
+	struct k3_pace pace;
+	uint64_t since;			/* when the last of them came, or the first was made; 0: there are none */
 	int status;			/* of the first read that failed */
 	struct k3_err err;
 
@@ -217,6 +220,11 @@ static bool stopped(const struct k3_reader *r)
 	return !r->active || r->status;
 }
 
+static bool may_read(const struct k3_reader *r)
+{
+	return r->reading < r->pace.depth;
+}
+
 /* Gives the request its buffer, and users its entries. */
 static struct request *publish(struct k3_reader *r)
 {
@@ -243,7 +251,7 @@ static struct request *next_request(struct k3_reader *r)
 	if (!r->active || r->ended)
 		return NULL;
 	if (!r->status && gather(r, &r->pending) && !r->status)
-		return r->idles ? publish(r) : NULL;
+		return r->idles && may_read(r) ? publish(r) : NULL;
 	if (r->status || look(r) == K3_WALK_END) {
 		r->ended = true;
 		pthread_cond_broadcast(&r->ready);
@@ -256,6 +264,10 @@ static struct request *next_request(struct k3_reader *r)
 /* A read has ended. */
 static void account(struct k3_reader *r, uint64_t size, int rc, const struct k3_err *err)
 {
+	uint64_t now = k3_nanoseconds();
+
+	k3_pace_account(&r->pace, size, now - r->since);
+	r->since = now;
 	r->reading--;
 	r->bytes += rc ? 0 : size;
 	if (rc && !r->status) {
@@ -301,8 +313,10 @@ static bool read_one(struct k3_reader *r)
 	struct request *q = next_request(r);
 	struct k3_hoard_read h;
 
-	if (!q && (stopped(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h)))
+	if (!q && (stopped(r) || !may_read(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h)))
 		return false;
+	if (!r->since)
+		r->since = k3_nanoseconds();
 	r->reading++;
 	pthread_cond_signal(&r->work);
 	if (q)
@@ -317,9 +331,13 @@ static void *read_requests(void *arg)
 	struct k3_reader *r = arg;
 
 	pthread_mutex_lock(&r->lock);
-	while (!r->quit)
-		if (!read_one(r))
-			pthread_cond_wait(&r->work, &r->lock);
+	while (!r->quit) {
+		if (read_one(r))
+			continue;
+		if (!r->reading)
+			r->since = 0;
+		pthread_cond_wait(&r->work, &r->lock);
+	}
 	pthread_mutex_unlock(&r->lock);
 	return NULL;
 }
@@ -353,6 +371,8 @@ int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 		return k3_fail_nomem(err);
 	r->source = source;
 	r->o = *o;
+	/* what is read has to be used as well */
+	k3_pace_init(&r->pace, o->depth < o->buffers - 2 ? o->depth : o->buffers - 2);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->ready, NULL);
 	pthread_cond_init(&r->work, NULL);

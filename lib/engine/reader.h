@@ -27,7 +27,7 @@ struct k3_reader_options {
 	uint64_t buffer;	/* bytes of a buffer: k3_reader_buffer */
 	unsigned buffers;	/* at least k3_reader_least */
 	uint64_t request;	/* bytes that a request should have at most */
-	unsigned depth;		/* requests at a time */
+	unsigned depth;		/* requests at a time, at most: engine/pace.h */
 	/*
 	 * Asked for every entry, in order, with the reader's lock held.  Sets e's data and read if it
 	 * is in memory, and may set where it is to be kept.  False if its bytes are on their way

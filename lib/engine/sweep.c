@@ -237,7 +237,7 @@ static int share_memory(struct k3_sweep *s, const struct k3_line *line, struct k
 		return k3_fail(err, K3_ENOMEM, "%" PRIu64 " tokens at a time in %" PRIu32
 			       " sequences of up to %" PRIu64 " positions take %" PRIu64
 			       " bytes of memory, and there are %" PRIu64, s->tokens, s->lines,
-			       fit->positions, need + e->budget.fixed, e->budget.plan.memory);
+			       fit->positions, k3_budget_total(&e->budget, need), e->budget.plan.memory);
 	/* one row of them is in what is needed, and those of guesses */
 	more = s->tokens ? (s->tokens - s->drafted - 1) * k3_logits_bytes(e->config) : 0;
 	more = more < e->budget.logits ? more : e->budget.logits;

@@ -29,7 +29,7 @@ k3-step -t 2 --logits all --trace all.tr <in >want
 is "$(last all.tr trunk_kept)" 0 'where all of the model fits, nothing passes twice'
 experts=$(last all.tr expert_bytes)
 low=
-for mem in $(seq 20000000 100000 30000000); do
+for mem in $(seq 20000000 100000 40000000); do
 	k3-step -t 2 --mem "$mem" --logits all --trace tr <in >got 2>/dev/null || continue
 	[ "$(last tr trunk_kept)" -gt 0 ] || continue
 	low=$mem

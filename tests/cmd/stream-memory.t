@@ -158,11 +158,20 @@ jq -s -e --slurpfile i demo.json '[.[] | select(.event == "layer" and .mlp == "m
 	.expert_bytes + .expert_kept > $n * $i[0].expert.bytes] | length == 8 and all' trace >out
 ok $? 'with hardly any memory experts pass again for the next of their tokens'
 
+# ---- the ring is wider where it is a small part of the memory ----
+floor=$(plan_of .floor -m demo)
+narrow=$(plan_of .parts.ring -m demo --mem "$floor") wide=$(plan_of .parts.ring -m demo --mem 4000000000)
+ok "$([ "$wide" -gt $((2 * narrow)) ]; echo $?)" "a ring of $narrow bytes at the floor, of $wide where there is much"
+from=$((floor + 16 * (wide - narrow)))
+is "$(plan_of .parts.ring -m demo --mem $((from - 1))) $(plan_of .parts.ring -m demo --mem $from)" "$narrow $wide" \
+	'the step is where what it adds is a sixteenth of what there is beyond the floor'
+is "$(plan_of .floor -m demo --mem $from)" "$floor" 'and the floor is the same'
+
 # ---- very many lines, so that what each of them costs is most of all ----
 tiny little
 yes 5 | head -n 40000 >in
 set -- -m little -b all --logits all
-k3-step "$@" --mem 20M <in >out 2>err
+k3-step "$@" --mem "$(plan_of .floor "$@")" <in >out 2>err
 least=$(sed -n 's/.*take \([0-9]*\) bytes.*/\1/p' err)
 # a little more, or each tile would be one token
 is "$(step out $((least + 1000000)) "$@" <in)" 0 '40000 lines of an id: what the refusal names is enough'

@@ -24,7 +24,7 @@ extern "C" {
 struct k3_disk_use {
 	uint64_t ring;		/* bytes of memory that reads go to */
 	uint64_t request;	/* bytes of a read */
-	uint64_t depth;		/* reads at a time */
+	uint64_t depth;		/* reads at a time, at most */
 	double rate;		/* bytes a second that are used, for the plan; 0: not known */
 };
 

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine/pace.h - how many requests at a time a disk should get, found out while it reads.
+ *
+ * A disk that answers late wants many requests, so that it never has none; one that answers at once is faster
+ * with few, whose memory stays in a processor's cache.  The same disk may be the one in this minute and the other
+ * in the next.  So every few gigabytes a depth is compared with the next step above or below, in turns.
+ */
+#ifndef K3_ENGINE_PACE_H
+#define K3_ENGINE_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct k3_pace {
+	unsigned depth;			/* requests at a time, from now on */
+	unsigned most;
+	unsigned usual, other;		/* steps: what it is as a rule, and what is compared with that */
+	unsigned last;			/* the step to the most */
+	bool up;			/* the next comparison is with more */
+	bool rests;			/* there is none now */
+	unsigned turn;			/* of the comparison */
+	bool settled;			/* requests of the turn before are done */
+	uint64_t bytes, nanoseconds;	/* of the turn */
+	double pace[2];			/* nanoseconds a byte, summed over the turns of usual and other */
+};
+
+/* most: at least 1. */
+void k3_pace_init(struct k3_pace *p, unsigned most);
+
+/* So many bytes have come, after so many nanoseconds in which there was something to read.  May change depth. */
+void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds);
+
+#endif

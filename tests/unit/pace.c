@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pace.c - made-up disks: whichever depth is the best of one, most of the bytes come with it. */
+#include "engine/pace.h"
+#include "rng.h"
+#include "tap.h"
+
+#include <math.h>
+
+enum { MOST = 8, REQUEST = 2 << 20 };
+
+static struct rng rng = { 23 };
+
+/*
+ * Bytes a nanosecond at a depth: one that waits between batches, for so many microseconds, while memory
+ * costs a part of the speed for each request.  By hand: the best depth is the root of wait / 700 / cost.
+ */
+struct disk {
+	double wait, cost;	/* microseconds; of the time of a request */
+};
+
+static double rate(const struct disk *d, unsigned depth)
+{
+	double ms = .7 * depth * (1 + d->cost * depth) + d->wait / 1000;
+
+	return REQUEST * (double)depth / (ms * 1e6);
+}
+
+static unsigned best(const struct disk *d, unsigned most)
+{
+	unsigned at = 1;
+
+	for (unsigned i = 2; i <= most; i++)
+		if (rate(d, i) > rate(d, at))
+			at = i;
+	return at;
+}
+
+/* Reads so many gigabytes at rates that wander by `noise`, and drift; returns bytes over what the best depth reads in that time. */
+static double efficiency(struct k3_pace *p, const struct disk *d, double gigabytes, double noise)
+{
+	double time = 0, ideal, bytes = 0, wander = 0;
+
+	while (bytes < gigabytes * 1e9) {
+		double drift = 1 + .2 * sin(bytes / 3e9), ns;
+
+		wander = .98 * wander + noise * .2 * rng_normal(&rng);
+		ns = REQUEST / (rate(d, p->depth) * drift * (1 + wander));
+		if (p->depth < 1 || p->depth > p->most)
+			return 0;
+		time += ns * drift * (1 + wander);
+		bytes += REQUEST;
+		/* now and then the process is stopped for a while */
+		if (rng_u64(&rng) % 500 == 0)
+			k3_pace_account(p, REQUEST, 300000000);
+		k3_pace_account(p, REQUEST, (uint64_t)ns);
+	}
+	ideal = time * rate(d, best(d, p->most));
+	return bytes / ideal;
+}
+
+static void test_disk(double wait, double cost, unsigned most, double noise, unsigned want)
+{
+	struct disk d = { wait, cost };
+	struct k3_pace p;
+	double e;
+
+	k3_pace_init(&p, most);
+	e = efficiency(&p, &d, 40, noise);
+	ok(best(&d, most) == want && e > .96,
+	   "waits of %.0f us, %.3f a request, noise %.2f: %u of %u is best; %.3f of its speed",
+	   wait, cost, noise, want, most, e);
+}
+
+static void test_change(void)
+{
+	struct disk quick = { 50, .05 }, slow = { 1500, .01 };
+	struct k3_pace p;
+	double e[4];
+
+	k3_pace_init(&p, MOST);
+	for (int i = 0; i < 4; i++)
+		e[i] = efficiency(&p, i % 2 ? &slow : &quick, 60, .03);
+	ok(best(&quick, MOST) == 1 && best(&slow, MOST) == MOST && e[0] > .95 && e[1] > .85 && e[2] > .85 && e[3] > .85,
+	   "a disk that changes: %.3f, %.3f, %.3f, %.3f of the best speed", e[0], e[1], e[2], e[3]);
+}
+
+int main(void)
+{
+	static const double noise[] = { 0, .03, .06 };
+
+	for (int i = 0; i < 3; i++) {
+		test_disk(50, .1, MOST, noise[i], 1);
+		test_disk(300, .05, MOST, noise[i], 3);
+		test_disk(700, .04, MOST, noise[i], 5);
+		test_disk(4000, .005, MOST, noise[i], MOST);
+		test_disk(4000, .005, 2, noise[i], 2);
+		test_disk(100, .1, 1, noise[i], 1);
+	}
+	test_change();
+	return tap_done();
+}
