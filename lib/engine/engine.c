@@ -55,7 +55,7 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 		rc = k3_team_new(threads, &e->team, err);
 	if (!rc) {
 		/* until a sweep shares memory out anew: records of states need no sweep */
-		spare = e->budget.plan.memory - e->budget.plan.floor;
+		spare = e->budget.plan.memory - e->budget.least;
 		e->logits = spare < e->budget.logits ? spare : e->budget.logits;
 		rc = k3_weights_keep(e->weights, spare - e->logits, 0, err);
 	}

@@ -151,7 +151,7 @@ bool k3_expert_cache_has(const struct k3_expert_cache *c, uint32_t layer, uint32
 	       k3_cache_policy_has(c->policy, layer - c->config->dense_layers, expert);
 }
 
-/* In the order of use: w1's scales and codes, w3's, w2's. */
+/* Matrices in the order of use, w1, w3, w2: of each the scales, then the codes as they are in the file. */
 static uint64_t offset(const struct k3_config *c, const struct k3_step *step, uint64_t i)
 {
 	const struct k3_expert_cut *m = &step->cut;

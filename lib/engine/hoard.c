@@ -165,7 +165,8 @@ static int find_parts(struct k3_hoard *h, uint32_t expert, struct part *part, st
 		rc = k3_source_tensor(h->source, k % 2 ? role : role + 1, h->layer, expert,
 				      &part[k].place, err);
 	}
-	qsort(part, PARTS, sizeof *part, in_file_order);
+	if (!rc)
+		qsort(part, PARTS, sizeof *part, in_file_order);
 	return rc;
 }
 

@@ -9,7 +9,7 @@ static const unsigned step[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
 enum { STEPS = sizeof step / sizeof *step };
 
 /* Bytes of a turn, of its beginning that does not count, and of a rest. */
-enum { TURN = 64 << 20, SETTLE = 12 << 20 };
+enum { TURN = 64 << 20, SETTLE = 32 << 20 };
 static const uint64_t REST = 4ull << 30;
 
 /* A process that was stopped, or a disk that hung, says nothing about the depth: nanoseconds. */
@@ -77,7 +77,7 @@ void k3_pace_init(struct k3_pace *p, unsigned most)
 	*p = (struct k3_pace){ .most = most, .up = true };
 	while (p->last + 1 < STEPS && step[p->last] < most)
 		p->last++;
-	p->usual = p->last / 2;
+	p->usual = (p->last + 1) / 2;
 	if (p->last)
 		compare(p);
 	else

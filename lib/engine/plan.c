@@ -188,29 +188,30 @@ static void reckon(const struct k3_index *ix, const struct k3_engine_options *o,
 	struct k3_plan *p = &b->plan;
 
 	p->ring = k3_reader_memory(&buffers);
+	/* threads that compute and that read, and the pager */
+	p->process = PROCESS + o->reserved + (uint64_t)(b->threads + buffers.depth + 1) * STACK;
+	if (p->coded)
+		p->process += b->threads * k3_weights_plain(k3_index_config(ix));
 	b->fixed = p->process + p->index + p->ring;
 	round_bytes(ix, o, b->threads, p->memory > b->fixed ? p->memory - b->fixed : 0, p);
-	p->floor += b->fixed;
+	b->least = p->floor += b->fixed;
 }
 
 /* More buffers where there is memory, if nobody said how many. */
 static void widen_ring(const struct k3_index *ix, const struct k3_engine_options *o, struct k3_budget *b)
 {
-	struct k3_weights_options wide = b->weights;
 	uint64_t floor = b->plan.floor;
-	struct k3_reader_options buffers;
+	struct k3_budget wide = *b;
 
 	if (o->disk.ring)
 		return;
-	wide.ring += RING_MORE;
-	buffers = k3_weights_buffers(k3_index_config(ix), &wide);
-	b->wider = k3_reader_memory(&buffers) - b->plan.ring;
+	wide.weights.ring += RING_MORE;
+	reckon(ix, o, &wide);
+	b->wider = wide.fixed - b->fixed;
 	b->wide_from = floor + RING_PART * b->wider;
 	if (b->plan.memory < b->wide_from)
 		return;
-	b->weights = wide;
-	b->wider = 0;
-	reckon(ix, o, b);
+	*b = wide;
 	b->plan.floor = floor;
 }
 
@@ -243,10 +244,6 @@ int k3_budget_make(const struct k3_index *ix, const struct k3_engine_options *gi
 		o->block_rows = b->weights.block_rows = 0;
 	p->coded = *trunk;
 	trunk_size(c, o, *trunk, p, &blocks);
-	/* and the pager */
-	p->process = PROCESS + o->reserved + (uint64_t)(b->threads + b->weights.depth + 1) * STACK;
-	if (p->coded)
-		p->process += b->threads * k3_weights_plain(c);
 	p->index = index_bytes(ix, blocks);
 	b->logits = k3_min(p->memory / LOGITS_PART, LOGITS);
 	reckon(ix, o, b);

@@ -371,8 +371,7 @@ int k3_reader_new(struct k3_source *source, const struct k3_reader_options *o,
 		return k3_fail_nomem(err);
 	r->source = source;
 	r->o = *o;
-	/* what is read has to be used as well */
-	k3_pace_init(&r->pace, o->depth < o->buffers - 2 ? o->depth : o->buffers - 2);
+	k3_pace_init(&r->pace, o->depth);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->ready, NULL);
 	pthread_cond_init(&r->work, NULL);

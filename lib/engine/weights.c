@@ -515,6 +515,8 @@ struct k3_reader_options k3_weights_buffers(const struct k3_config *c,
 	};
 
 	ro.buffers = (unsigned)k3_max(o->ring / ro.buffer, k3_reader_least(o->workers));
+	/* what has been read is to be used while other buffers are read into */
+	ro.depth = (unsigned)k3_min(ro.depth, ro.buffers - 2);
 	return ro;
 }
 

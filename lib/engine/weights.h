@@ -18,7 +18,7 @@ struct k3_weights_options {
 	unsigned workers;
 	uint64_t block_rows;		/* 0: as data/order.h cuts, and trunk files */
 	uint64_t ring, request;		/* bytes of all buffers that reads go to, and of a read */
-	unsigned depth;			/* requests at a time */
+	unsigned depth;			/* requests at a time, at most; and two fewer than buffers */
 	uint64_t memory;		/* bytes for weights that stay, at the most */
 	uint64_t trunk_bytes;		/* of the sections that will be used */
 };

@@ -160,10 +160,12 @@ ok $? 'with hardly any memory experts pass again for the next of their tokens'
 
 # ---- the ring is wider where it is a small part of the memory ----
 floor=$(plan_of .floor -m demo)
-narrow=$(plan_of .parts.ring -m demo --mem "$floor") wide=$(plan_of .parts.ring -m demo --mem 4000000000)
-ok "$([ "$wide" -gt $((2 * narrow)) ]; echo $?)" "a ring of $narrow bytes at the floor, of $wide where there is much"
+# of a plan the ring and the threads that read into it
+ring() { plan_of '.parts | .ring + .process' -m demo --mem "$1"; }
+narrow=$(ring "$floor") wide=$(ring 4000000000)
+ok "$([ "$wide" -gt $((narrow + 15000000)) ]; echo $?)" "a ring and its threads, $narrow bytes at the floor and $wide where there is much"
 from=$((floor + 16 * (wide - narrow)))
-is "$(plan_of .parts.ring -m demo --mem $((from - 1))) $(plan_of .parts.ring -m demo --mem $from)" "$narrow $wide" \
+is "$(ring $((from - 1))) $(ring $from)" "$narrow $wide" \
 	'the step is where what it adds is a sixteenth of what there is beyond the floor'
 is "$(plan_of .floor -m demo --mem $from)" "$floor" 'and the floor is the same'
 

@@ -252,6 +252,7 @@ struct trial {
 	unsigned stop;			/* steps after which users go away; 0: none */
 	unsigned room;			/* for experts ahead */
 	bool bare;			/* no layer has experts */
+	bool wide;			/* there are more buffers than are needed */
 	/* of a run */
 	struct k3_source *source;
 	struct k3_reader *reader;
@@ -434,6 +435,10 @@ static void trial_new(struct trial *t)
 					 .request = t->request, .depth = t->depth };
 	struct k3_reader_options ro = k3_weights_buffers(&model.config, &wo);
 
+	if (t->wide) {
+		ro.buffers += t->depth;
+		ro.depth = t->depth;
+	}
 	t->route = (struct k3_route){ .config = &model.config, .block_rows = t->block_rows,
 				      .until = 6, .tiles = all_tiles };
 	t->route.expert = memcpy(k3_calloc(3, sizeof(uint32_t)), some_experts, sizeof some_experts);
@@ -492,13 +497,15 @@ static void test_reader(void)
 		for (int q = 0; q < 4; q++)
 			for (int d = 0; d < 3; d++)
 				check_trial((struct trial){ .block_rows = rows[b], .request = request[q],
-					    .depth = depth[d], .users = 1 + (unsigned)(b + q + d) % 3 });
+					    .depth = depth[d], .users = 1 + (unsigned)(b + q + d) % 3,
+					    .wide = q % 2 });
 	for (unsigned kept = 30; kept <= 100; kept += 35)
 		check_trial((struct trial){ .block_rows = 7, .request = 8192, .depth = 4, .users = 3,
 					    .kept = kept });
 	check_trial((struct trial){ .request = 8192, .depth = 4, .users = MOST_USERS });
 	check_trial((struct trial){ .request = 4096, .depth = 3, .users = 5, .late = 3000 });
-	check_trial((struct trial){ .request = 4096, .depth = 8, .users = 2, .late = 20000, .kept = 50 });
+	check_trial((struct trial){ .request = 4096, .depth = 8, .users = 2, .late = 20000, .kept = 50,
+				    .wide = true });
 	for (int b = 0; b < 3; b++)
 		for (unsigned room = 1; room <= 3; room++)
 			for (int d = 0; d < 3; d++)
