@@ -39,7 +39,10 @@ void k3_cut_rows(const struct k3_expert_cut *m, uint64_t i, uint64_t *row, uint6
 
 uint64_t k3_cut_codes(const struct k3_expert_cut *m, uint64_t i)
 {
-	return (m->blocks - 1 - i) * m->block_rows * m->code_bytes;
+	uint64_t row, rows;
+
+	k3_cut_rows(m, i, &row, &rows);
+	return row * m->code_bytes;
 }
 
 uint64_t k3_expert_bytes(const struct k3_config *c)

@@ -13,6 +13,7 @@
 #include "sys/direct.h"
 #include "sys/small.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -173,7 +174,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	rate = rate_of(&sum);
-	disk = rate_of(&way[0]) > rate_of(&way[1]) ? rate_of(&way[0]) : rate_of(&way[1]);
+	disk = fmax(rate_of(&way[0]), rate_of(&way[1]));
 	fprintf(stderr, "beside: %.1f s, %.1f GB at %.3f GB/s; the disk %.3f GB/s; over %.3f\n",
 		(double)sum.time / 1e9, (double)sum.bytes / 1e9, rate, disk, disk / rate);
 	return 0;
