@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pace.c - comparisons of two depths, in turns, with a rest between them. */
+/* pace.c - comparisons of two depths, in turns, until it is clear which is the better one. */
 #include "engine/pace.h"
 
 #include <math.h>
@@ -8,29 +8,52 @@
 static const unsigned step[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
 enum { STEPS = sizeof step / sizeof *step };
 
-/* Bytes of a turn, of its beginning that does not count, and of a rest. */
-enum { TURN = 64 << 20, SETTLE = 32 << 20 };
-static const uint64_t REST = 4ull << 30;
+/* Bytes of a turn and of a rest. */
+enum { TURN = 64 << 20 };
+static const uint64_t REST = 6ull << 30;
 
 /* A process that was stopped, or a disk that hung, says nothing about the depth: nanoseconds. */
 static const uint64_t STALL = 250000000;
 
-/* In the order usual, other, other, usual, so that a disk that becomes slower does so for both. */
-enum { TURNS = 8 };
+/* Of a round, in the order usual, other, other, usual, so that a disk that becomes slower does so for both. */
+enum { TURNS = 4 };
 
-/* What is less than GAIN is chance; what is more than CLEAR after half of the turns is none. */
-static const double GAIN = 0.03, CLEAR = 0.1;
+/* Rounds of a comparison: at least, so that chance can be told, and at most. */
+enum { LEAST = 3, MOST = 8 };
+
+/*
+ * By logarithms of what a byte takes.  A difference is clear when it is so many times its standard
+ * error, for which a round is taken to be off by at least NOISE: a few that agree by chance are not
+ * enough.  More requests have to gain, since they go through more memory; fewer only must not lose.
+ */
+static const double CLEAR = 3, NOISE = 0.03, GAIN = 0.03, LOSS = 0.01;
 
 static void start(struct k3_pace *p, unsigned at)
 {
-	p->depth = at < p->last ? step[at] : p->most;
-	p->settled = false;
+	unsigned depth = at < p->last ? step[at] : p->most;
+
+	p->unsettled = depth > p->depth ? depth : p->depth;
+	p->depth = depth;
 	p->bytes = p->nanoseconds = 0;
+}
+
+static unsigned in_turn(const struct k3_pace *p)
+{
+	return (p->turn + 1) / 2 % 2 ? p->other : p->usual;
+}
+
+/* Begins a round. */
+static void begin(struct k3_pace *p)
+{
+	p->turn = 0;
+	p->pace[0] = p->pace[1] = 0;
+	start(p, p->usual);
 }
 
 static void rest(struct k3_pace *p)
 {
 	p->rests = true;
+	p->failed = 0;
 	start(p, p->usual);
 }
 
@@ -41,40 +64,57 @@ static void compare(struct k3_pace *p)
 		p->up = !p->up;
 	p->other = p->up ? p->usual + 1 : p->usual - 1;
 	p->rests = false;
-	p->turn = 0;
-	p->pace[0] = p->pace[1] = 0;
-	start(p, p->usual);
-}
-
-static unsigned in_turn(const struct k3_pace *p)
-{
-	return (p->turn + 1) / 2 % 2 ? p->other : p->usual;
+	p->rounds = 0;
+	p->sum = p->squares = 0;
+	begin(p);
 }
 
 static bool decided(const struct k3_pace *p)
 {
-	return p->turn == TURNS || (p->turn == TURNS / 2 &&
-				    fabs(p->pace[1] - p->pace[0]) > CLEAR * p->pace[0]);
+	double n = p->rounds, mean = p->sum / n, deviation;
+
+	if (p->rounds < LEAST || p->rounds == MOST)
+		return p->rounds == MOST;
+	deviation = sqrt(fmax(p->squares - n * mean * mean, 0) / (n - 1));
+	return fabs(mean) > CLEAR * fmax(deviation, NOISE) / sqrt(n);
 }
 
 static void decide(struct k3_pace *p)
 {
-	bool better = p->pace[1] < (1 - GAIN) * p->pace[0];
+	unsigned neighbours;
 
-	if (better)
+	if (p->sum / p->rounds < (p->up ? -GAIN : LOSS)) {
+		/* what helped may help more; of the new one's neighbours, the old one has failed */
 		p->usual = p->other;
-	else
+		p->failed = 1;
+	} else {
 		p->up = !p->up;
-	/* what helped may help more */
-	if (better && p->usual > 0 && p->usual < p->last)
+		p->failed++;
+	}
+	neighbours = (p->usual > 0) + (p->usual < p->last);
+	if (p->failed < neighbours)
 		compare(p);
 	else
 		rest(p);
 }
 
+/* A round is over. */
+static void weigh(struct k3_pace *p)
+{
+	double slower = log(p->pace[1] / p->pace[0]);
+
+	p->rounds++;
+	p->sum += slower;
+	p->squares += slower * slower;
+	if (decided(p))
+		decide(p);
+	else
+		begin(p);
+}
+
 void k3_pace_init(struct k3_pace *p, unsigned most)
 {
-	*p = (struct k3_pace){ .most = most, .up = true };
+	*p = (struct k3_pace){ .most = most };
 	while (p->last + 1 < STEPS && step[p->last] < most)
 		p->last++;
 	p->usual = (p->last + 1) / 2;
@@ -84,6 +124,16 @@ void k3_pace_init(struct k3_pace *p, unsigned most)
 		rest(p);
 }
 
+static void end_turn(struct k3_pace *p)
+{
+	p->pace[in_turn(p) == p->other] += (double)p->nanoseconds / (double)p->bytes;
+	p->turn++;
+	if (p->turn == TURNS)
+		weigh(p);
+	else
+		start(p, in_turn(p));
+}
+
 void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds)
 {
 	if (nanoseconds > STALL) {
@@ -91,24 +141,16 @@ void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds)
 			start(p, in_turn(p));
 		return;
 	}
+	if (p->unsettled) {
+		p->unsettled--;
+		return;
+	}
 	p->bytes += bytes;
 	p->nanoseconds += nanoseconds;
-	if (!p->settled) {
-		p->settled = p->bytes >= SETTLE;
-		if (p->settled)
-			p->bytes = p->nanoseconds = 0;
-		return;
-	}
 	if (!p->last || p->bytes < (p->rests ? REST : TURN))
 		return;
-	if (p->rests) {
+	if (p->rests)
 		compare(p);
-		return;
-	}
-	p->pace[in_turn(p) == p->other] += (double)p->nanoseconds / (double)p->bytes;
-	p->turn++;
-	if (decided(p))
-		decide(p);
 	else
-		start(p, in_turn(p));
+		end_turn(p);
 }

@@ -19,10 +19,13 @@ struct k3_pace {
 	unsigned last;			/* the step to the most */
 	bool up;			/* the next comparison is with more */
 	bool rests;			/* there is none now */
-	unsigned turn;			/* of the comparison */
-	bool settled;			/* requests of the turn before are done */
-	uint64_t bytes, nanoseconds;	/* of the turn */
-	double pace[2];			/* nanoseconds a byte, summed over the turns of usual and other */
+	unsigned failed;		/* neighbours that were not better, since a rest or a change */
+	unsigned turn;			/* of a round of the comparison */
+	unsigned unsettled;		/* requests that may be of the turn before */
+	uint64_t bytes, nanoseconds;	/* of the turn, or the rest */
+	double pace[2];			/* nanoseconds a byte, summed over the turns of usual and other in a round */
+	unsigned rounds;
+	double sum, squares;		/* over them, of the logarithm of the other's pace over the usual one's */
 };
 
 /* most: at least 1. */

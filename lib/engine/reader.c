@@ -318,7 +318,8 @@ static bool read_one(struct k3_reader *r)
 	if (!r->since)
 		r->since = k3_nanoseconds();
 	r->reading++;
-	pthread_cond_signal(&r->work);
+	if (may_read(r))
+		pthread_cond_signal(&r->work);
 	if (q)
 		read_request(r, q);
 	else
@@ -520,7 +521,7 @@ void k3_reader_release(struct k3_reader *r, uint64_t n)
 	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
 		r->released++;
 	/* nobody is woken for a few entries in memory: that would cost more than they do */
-	if (freed || r->published - r->released < QUEUE / 2)
+	if (may_read(r) && (freed || r->published - r->released < QUEUE / 2))
 		pthread_cond_signal(&r->work);
 	pthread_mutex_unlock(&r->lock);
 }

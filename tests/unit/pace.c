@@ -16,6 +16,7 @@ static struct rng rng = { 23 };
  */
 struct disk {
 	double wait, cost;	/* microseconds; of the time of a request */
+	bool batch;		/* it tells of as many requests as there were, when all are done */
 };
 
 static double rate(const struct disk *d, unsigned depth)
@@ -39,14 +40,21 @@ static unsigned best(const struct disk *d, unsigned most)
 static double efficiency(struct k3_pace *p, const struct disk *d, double gigabytes, double noise)
 {
 	double time = 0, ideal, bytes = 0, wander = 0;
+	unsigned left = 0;	/* of a batch */
 
 	while (bytes < gigabytes * 1e9) {
-		double drift = 1 + .2 * sin(bytes / 3e9), ns;
+		double drift = 1 + .2 * sin(bytes / 3e9), ns = 0;
 
-		wander = .98 * wander + noise * .2 * rng_normal(&rng);
-		ns = REQUEST / (rate(d, p->depth) * drift * (1 + wander));
 		if (p->depth < 1 || p->depth > p->most)
 			return 0;
+		if (!left) {
+			unsigned n = d->batch ? p->depth : 1;
+
+			wander = .98 * wander + noise * .2 * rng_normal(&rng);
+			ns = n * REQUEST / (rate(d, p->depth) * drift * (1 + wander));
+			left = n;
+		}
+		left--;
 		time += ns * drift * (1 + wander);
 		bytes += REQUEST;
 		/* now and then the process is stopped for a while */
@@ -60,20 +68,22 @@ static double efficiency(struct k3_pace *p, const struct disk *d, double gigabyt
 
 static void test_disk(double wait, double cost, unsigned most, double noise, unsigned want)
 {
-	struct disk d = { wait, cost };
-	struct k3_pace p;
-	double e;
+	for (int batch = 0; batch < 2; batch++) {
+		struct disk d = { wait, cost, batch };
+		struct k3_pace p;
+		double e;
 
-	k3_pace_init(&p, most);
-	e = efficiency(&p, &d, 40, noise);
-	ok(best(&d, most) == want && e > .94,
-	   "waits of %.0f us, %.3f a request, noise %.2f: %u of %u is best; %.3f of its speed",
-	   wait, cost, noise, want, most, e);
+		k3_pace_init(&p, most);
+		e = efficiency(&p, &d, 40, noise);
+		ok(best(&d, most) == want && e > .94,
+		   "waits of %.0f us, %.3f a request, noise %.2f, told %s: %u of %u is best; %.3f of its speed",
+		   wait, cost, noise, batch ? "at once" : "of each", want, most, e);
+	}
 }
 
 static void test_change(void)
 {
-	struct disk quick = { 50, .05 }, slow = { 1500, .01 };
+	struct disk quick = { 50, .05, false }, slow = { 1500, .01, false };
 	struct k3_pace p;
 	double e[4];
 
