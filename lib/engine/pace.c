@@ -12,8 +12,15 @@ enum { STEPS = sizeof step / sizeof *step };
 enum { TURN = 64 << 20 };
 static const uint64_t REST = 6ull << 30;
 
-/* A process that was stopped, or a disk that hung, says nothing about the depth: nanoseconds. */
-static const uint64_t STALL = 250000000;
+/*
+ * A process that was stopped, or a disk that hung, says nothing about the depth: nanoseconds, and
+ * times what all requests that are on their way take.
+ */
+static const uint64_t STALL = 50000000;
+enum { STALLS = 4 };
+
+/* Where more than one of so many requests was starved, something else than the depth is the limit. */
+enum { STARVED = 8 };
 
 /* Of a round, in the order usual, other, other, usual, so that a disk that becomes slower does so for both. */
 enum { TURNS = 4 };
@@ -34,7 +41,7 @@ static void start(struct k3_pace *p, unsigned at)
 
 	p->unsettled = depth > p->depth ? depth : p->depth;
 	p->depth = depth;
-	p->bytes = p->nanoseconds = 0;
+	p->requests = p->starved = p->bytes = p->nanoseconds = 0;
 }
 
 static unsigned in_turn(const struct k3_pace *p)
@@ -79,23 +86,33 @@ static bool decided(const struct k3_pace *p)
 	return fabs(mean) > CLEAR * fmax(deviation, NOISE) / sqrt(n);
 }
 
+/* The neighbour is not better: the other one is next, if it has not failed too. */
+static void fail(struct k3_pace *p)
+{
+	p->up = !p->up;
+	p->failed++;
+}
+
+static void go_on(struct k3_pace *p)
+{
+	unsigned neighbours = (p->usual > 0) + (p->usual < p->last);
+
+	if (p->failed < neighbours)
+		compare(p);
+	else
+		rest(p);
+}
+
 static void decide(struct k3_pace *p)
 {
-	unsigned neighbours;
-
 	if (p->sum / p->rounds < (p->up ? -GAIN : LOSS)) {
 		/* what helped may help more; of the new one's neighbours, the old one has failed */
 		p->usual = p->other;
 		p->failed = 1;
 	} else {
-		p->up = !p->up;
-		p->failed++;
+		fail(p);
 	}
-	neighbours = (p->usual > 0) + (p->usual < p->last);
-	if (p->failed < neighbours)
-		compare(p);
-	else
-		rest(p);
+	go_on(p);
 }
 
 /* A round is over. */
@@ -126,6 +143,11 @@ void k3_pace_init(struct k3_pace *p, unsigned most)
 
 static void end_turn(struct k3_pace *p)
 {
+	if (p->starved * STARVED > p->requests) {
+		fail(p);
+		go_on(p);
+		return;
+	}
 	p->pace[in_turn(p) == p->other] += (double)p->nanoseconds / (double)p->bytes;
 	p->turn++;
 	if (p->turn == TURNS)
@@ -134,9 +156,14 @@ static void end_turn(struct k3_pace *p)
 		start(p, in_turn(p));
 }
 
-void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds)
+static bool stalled(const struct k3_pace *p, uint64_t nanoseconds)
 {
-	if (nanoseconds > STALL) {
+	return p->typical && nanoseconds > STALL && nanoseconds > STALLS * p->depth * p->typical;
+}
+
+void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds, bool starved)
+{
+	if (stalled(p, nanoseconds)) {
 		if (!p->rests)
 			start(p, in_turn(p));
 		return;
@@ -145,10 +172,14 @@ void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds)
 		p->unsettled--;
 		return;
 	}
+	p->requests++;
+	p->starved += starved;
 	p->bytes += bytes;
 	p->nanoseconds += nanoseconds;
-	if (!p->last || p->bytes < (p->rests ? REST : TURN))
+	/* some disks tell of all requests at once, and so no batch is half in a turn */
+	if (!p->last || p->bytes < (p->rests ? REST : TURN) || p->requests % p->depth)
 		return;
+	p->typical = p->nanoseconds / p->requests;
 	if (p->rests)
 		compare(p);
 	else

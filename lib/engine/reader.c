@@ -58,6 +58,7 @@ struct k3_reader {
 	bool quit, active, ended;
 	unsigned reading;		/* requests on their way */
 	struct k3_pace pace;
+	bool starved;			/* since the last read ended there was a time without another one to begin */
 	uint64_t since;			/* when the last of them came, or the first was made; 0: there are none */
 	int status;			/* of the first read that failed */
 	struct k3_err err;
@@ -266,7 +267,8 @@ static void account(struct k3_reader *r, uint64_t size, int rc, const struct k3_
 {
 	uint64_t now = k3_nanoseconds();
 
-	k3_pace_account(&r->pace, size, now - r->since);
+	k3_pace_account(&r->pace, size, now - r->since, r->starved);
+	r->starved = false;
 	r->since = now;
 	r->reading--;
 	r->bytes += rc ? 0 : size;
@@ -313,8 +315,10 @@ static bool read_one(struct k3_reader *r)
 	struct request *q = next_request(r);
 	struct k3_hoard_read h;
 
-	if (!q && (stopped(r) || !may_read(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h)))
+	if (!q && (stopped(r) || !may_read(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h))) {
+		r->starved |= may_read(r);
 		return false;
+	}
 	if (!r->since)
 		r->since = k3_nanoseconds();
 	r->reading++;
@@ -451,7 +455,7 @@ void k3_reader_unlock(struct k3_reader *r)
 
 void k3_reader_known(struct k3_reader *r)
 {
-	/* who finds something to do wakes the next */
+	/* who finds something to do wakes the next, if that one may read too */
 	pthread_cond_signal(&r->work);
 }
 
@@ -520,7 +524,10 @@ void k3_reader_release(struct k3_reader *r, uint64_t n)
 		give_back(r, freed);
 	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
 		r->released++;
-	/* nobody is woken for a few entries in memory: that would cost more than they do */
+	/*
+	 * Nobody is woken for a few entries in memory, which would cost more than they do, and nobody who
+	 * may not read: whoever's read ends looks for the next one.
+	 */
 	if (may_read(r) && (freed || r->published - r->released < QUEUE / 2))
 		pthread_cond_signal(&r->work);
 	pthread_mutex_unlock(&r->lock);

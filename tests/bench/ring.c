@@ -33,6 +33,8 @@ static const struct way {
 	{ "10, last first, used", 1 << 20, 4, 10, true, true, true, false },
 	{ "  three requests", 1 << 20, 3, 10, true, true, true, false },
 	{ "    lines written", 1 << 20, 3, 10, true, true, true, true },
+	{ "  one of 2 MB, lines written", 2 << 20, 1, 5, true, true, true, true },
+	{ "    never looked at", 2 << 20, 1, 5, true, false, false, false },
 	{ "  two of 2 MB", 2 << 20, 2, 5, true, true, true, false },
 	{ "  six of 512 KB", 1 << 19, 6, 20, true, true, true, false },
 };
@@ -190,12 +192,12 @@ int main(int argc, char **argv)
 		}
 	if (job.file.buffered)
 		fprintf(stderr, "ring: %s: direct reads are refused\n", argv[1]);
-	printf("# GB/s          %18s quartiles        extremes\n", "median");
+	printf("# GB/s          %21s quartiles        extremes\n", "median");
 	for (int w = 0; w < WAYS; w++) {
 		const double *g = got[w];
 
 		qsort(got[w], (size_t)rounds, sizeof *g, rising);
-		printf("%-27s %6.2f  %5.2f to %5.2f  %5.2f to %5.2f\n", ways[w].name, g[rounds / 2],
+		printf("%-30s %6.2f  %5.2f to %5.2f  %5.2f to %5.2f\n", ways[w].name, g[rounds / 2],
 		       g[rounds / 4], g[3 * rounds / 4], g[0], g[rounds - 1]);
 	}
 	return 0;

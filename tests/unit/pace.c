@@ -16,12 +16,13 @@ static struct rng rng = { 23 };
  */
 struct disk {
 	double wait, cost;	/* microseconds; of the time of a request */
+	double slow;		/* so many times, all of that */
 	bool batch;		/* it tells of as many requests as there were, when all are done */
 };
 
 static double rate(const struct disk *d, unsigned depth)
 {
-	double ms = .7 * depth * (1 + d->cost * depth) + d->wait / 1000;
+	double ms = d->slow * (.7 * depth * (1 + d->cost * depth) + d->wait / 1000);
 
 	return REQUEST * (double)depth / (ms * 1e6);
 }
@@ -59,31 +60,32 @@ static double efficiency(struct k3_pace *p, const struct disk *d, double gigabyt
 		bytes += REQUEST;
 		/* now and then the process is stopped for a while */
 		if (rng_u64(&rng) % 500 == 0)
-			k3_pace_account(p, REQUEST, 300000000);
-		k3_pace_account(p, REQUEST, (uint64_t)ns);
+			k3_pace_account(p, REQUEST, 300000000, false);
+		k3_pace_account(p, REQUEST, (uint64_t)ns, false);
 	}
 	ideal = time * rate(d, best(d, p->most));
 	return bytes / ideal;
 }
 
-static void test_disk(double wait, double cost, unsigned most, double noise, unsigned want)
+static void test_disk(double wait, double cost, double slow, unsigned most, double noise,
+		      unsigned want)
 {
 	for (int batch = 0; batch < 2; batch++) {
-		struct disk d = { wait, cost, batch };
+		struct disk d = { wait, cost, slow, batch };
 		struct k3_pace p;
 		double e;
 
 		k3_pace_init(&p, most);
 		e = efficiency(&p, &d, 40, noise);
 		ok(best(&d, most) == want && e > .94,
-		   "waits of %.0f us, %.3f a request, noise %.2f, told %s: %u of %u is best; %.3f of its speed",
-		   wait, cost, noise, batch ? "at once" : "of each", want, most, e);
+		   "waits of %.0f us, %.3f a request, %.0f times slower, noise %.2f, told %s: %u of %u is best; "
+		   "%.3f of its speed", wait, cost, slow, noise, batch ? "at once" : "of each", want, most, e);
 	}
 }
 
 static void test_change(void)
 {
-	struct disk quick = { 50, .05, false }, slow = { 1500, .01, false };
+	struct disk quick = { 50, .05, 1, false }, slow = { 1500, .01, 1, false };
 	struct k3_pace p;
 	double e[4];
 
@@ -94,18 +96,41 @@ static void test_change(void)
 	   "a disk that changes: %.3f, %.3f, %.3f, %.3f of the best speed", e[0], e[1], e[2], e[3]);
 }
 
+/* Where the processors are the limit, all depths are equally good, and the fewest would do: until the disk is it. */
+static void test_starved(void)
+{
+	struct k3_pace p;
+	unsigned before, least = MOST, most = 0;
+
+	k3_pace_init(&p, MOST);
+	before = p.depth;
+	for (int i = 0; i < 20000; i++) {
+		k3_pace_account(&p, REQUEST, 2000000, i % 4 == 0);
+		/* the first turn has to end before anything is known */
+		if (i > 200) {
+			least = p.depth < least ? p.depth : least;
+			most = p.depth > most ? p.depth : most;
+		}
+	}
+	ok(least == before && most == before, "nothing to read in time: a depth of %u, %u to %u", before, least,
+	   most);
+}
+
 int main(void)
 {
 	static const double noise[] = { 0, .03, .06 };
 
 	for (int i = 0; i < 3; i++) {
-		test_disk(50, .1, MOST, noise[i], 1);
-		test_disk(300, .05, MOST, noise[i], 3);
-		test_disk(700, .04, MOST, noise[i], 5);
-		test_disk(4000, .005, MOST, noise[i], MOST);
-		test_disk(4000, .005, 2, noise[i], 2);
-		test_disk(100, .1, 1, noise[i], 1);
+		test_disk(50, .1, 1, MOST, noise[i], 1);
+		test_disk(300, .05, 1, MOST, noise[i], 3);
+		test_disk(700, .04, 1, MOST, noise[i], 5);
+		test_disk(4000, .005, 1, MOST, noise[i], MOST);
+		test_disk(4000, .005, 100, MOST, noise[i], MOST);
+		test_disk(50, .1, 100, MOST, noise[i], 1);
+		test_disk(4000, .005, 1, 2, noise[i], 2);
+		test_disk(100, .1, 1, 1, noise[i], 1);
 	}
 	test_change();
+	test_starved();
 	return tap_done();
 }
