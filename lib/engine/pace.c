@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pace.c - comparisons of two depths, in turns, until it is clear which is the better one. */
 #include "engine/pace.h"
+#include "sys/small.h"
 
 #include <math.h>
 
@@ -39,7 +40,7 @@ static void start(struct k3_pace *p, unsigned at)
 {
 	unsigned depth = at < p->last ? step[at] : p->most;
 
-	p->unsettled = depth > p->depth ? depth : p->depth;
+	p->unsettled = (unsigned)k3_max(depth, p->depth);
 	p->depth = depth;
 	p->requests = p->starved = p->bytes = p->nanoseconds = 0;
 }

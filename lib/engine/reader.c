@@ -226,6 +226,16 @@ static bool may_read(const struct k3_reader *r)
 	return r->reading < r->pace.depth;
 }
 
+/*
+ * There may be something to read: wakes somebody who reads, and whoever then finds something wakes the next.
+ * Nobody is woken who may not read: whoever's read ends looks for another one.
+ */
+static void wake_reader(struct k3_reader *r)
+{
+	if (may_read(r))
+		pthread_cond_signal(&r->work);
+}
+
 /* Gives the request its buffer, and users its entries. */
 static struct request *publish(struct k3_reader *r)
 {
@@ -322,8 +332,7 @@ static bool read_one(struct k3_reader *r)
 	if (!r->since)
 		r->since = k3_nanoseconds();
 	r->reading++;
-	if (may_read(r))
-		pthread_cond_signal(&r->work);
+	wake_reader(r);
 	if (q)
 		read_request(r, q);
 	else
@@ -455,8 +464,7 @@ void k3_reader_unlock(struct k3_reader *r)
 
 void k3_reader_known(struct k3_reader *r)
 {
-	/* who finds something to do wakes the next, if that one may read too */
-	pthread_cond_signal(&r->work);
+	wake_reader(r);
 }
 
 /* ---- for users ---- */
@@ -524,12 +532,9 @@ void k3_reader_release(struct k3_reader *r, uint64_t n)
 		give_back(r, freed);
 	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
 		r->released++;
-	/*
-	 * Nobody is woken for a few entries in memory, which would cost more than they do, and nobody who
-	 * may not read: whoever's read ends looks for the next one.
-	 */
-	if (may_read(r) && (freed || r->published - r->released < QUEUE / 2))
-		pthread_cond_signal(&r->work);
+	/* nobody is woken for a few entries in memory: that would cost more than they do */
+	if (freed || r->published - r->released < QUEUE / 2)
+		wake_reader(r);
 	pthread_mutex_unlock(&r->lock);
 }
 
