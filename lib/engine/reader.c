@@ -507,29 +507,24 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 	return rc > 0 ? 0 : rc;
 }
 
-/* With the lock held, which is left where nobody waits for the buffer, since another one is free. */
-static void give_back(struct k3_reader *r, struct request *q)
-{
-	if (r->idles) {
-		pthread_mutex_unlock(&r->lock);
-		k3_direct_used(q->data, size(q));
-		pthread_mutex_lock(&r->lock);
-	}
-	r->idle[r->idles++] = q;
-}
-
 void k3_reader_release(struct k3_reader *r, uint64_t n)
 {
 	struct slot *s = &r->slot[n % QUEUE];
-	struct request *freed = NULL;
+	struct request *q = s->request;
+	bool freed = false;
 
 	pthread_mutex_lock(&r->lock);
 	if (!--s->users) {
+		if (q && r->idles) {
+			pthread_mutex_unlock(&r->lock);
+			k3_direct_used(q->data + (s->offset - offset(q)), s->entry.bytes);
+			pthread_mutex_lock(&r->lock);
+		}
 		s->state = FREE;
-		freed = s->request && !--s->request->users ? s->request : NULL;
+		freed = q && !--q->users;
+		if (freed)
+			r->idle[r->idles++] = q;
 	}
-	if (freed)
-		give_back(r, freed);
 	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
 		r->released++;
 	/* nobody is woken for a few entries in memory: that would cost more than they do */

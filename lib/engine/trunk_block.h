@@ -16,7 +16,7 @@ K3_NODISCARD int k3_trunk_block_check(const struct k3_trunk *t, const struct k3_
 				      struct k3_err *err);
 
 /*
- * Only the sum, in a third of the time: enough for a block that was read and checked before, since
+ * Only the sum, which is quicker: enough for a block that was read and checked before, since
  * bytes of the same sum are the same bytes.
  */
 K3_NODISCARD int k3_trunk_block_sum(const struct k3_trunk *t, const struct k3_index *ix,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512.c - the kernels for x86 with AVX-512 (F, BW, DQ, VL): 16 lanes are one register. */
+/* avx512.c - the kernels for x86 with AVX-512 (F, BW, DQ, VL, VBMI2): 16 lanes are one register. */
 #include <immintrin.h>
 #include <stddef.h>
 
@@ -75,19 +75,12 @@ static inline void v16_sums(const v16 *v, float *y)
 #include "math/lanes.h"
 #include "math/code_row.h"
 
-static inline __attribute__((always_inline))
-void code_patch_set(struct code_row *r, unsigned char *e)
-{
-	__m512i seven = _mm512_set1_epi8((char)(r->base - CODE_ESCAPE));
+#define CODE_IN_REGISTERS
 
-	code_patch(r, _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(e), seven), e);
-}
-
-static inline __attribute__((always_inline))
-void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
+/* Exponents, and signs and mantissas, of 64 weights in the order of slots, to weights in order. */
+static inline void join_slots(__m512i e, __m512i sm, v16 *w)
 {
 	const __m512i top = _mm512_set1_epi8((char)0x80), zero = _mm512_setzero_si512();
-	__m512i e = _mm512_loadu_si512(ep), sm = _mm512_loadu_si512(smp);
 	/* 0xca: bit by bit from the second where top is set, else from the third */
 	__m512i high = _mm512_ternarylogic_epi32(top, sm, _mm512_srli_epi16(e, 1), 0xca);
 	__m512i low = _mm512_ternarylogic_epi32(top, _mm512_slli_epi16(e, 7), sm, 0xca);
@@ -97,6 +90,56 @@ void v16_join(const unsigned char *ep, const unsigned char *smp, v16 *w)
 	w[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, a));
 	w[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, b));
 	w[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, b));
+}
+
+/* The codes of a step, a byte each. */
+static inline __m512i step_codes(const unsigned char *planes, unsigned step)
+{
+	const __m512i three = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
+	__m512i two = _mm512_loadu_si512(planes + step / 4 * CODE_WIDE);
+	__m512i one = _mm512_loadu_si512(planes + 2 * CODE_WIDE);
+
+	two = _mm512_and_si512(_mm512_srli_epi16(two, 2 * (step % 4)), three);
+	one = step < 2 ? _mm512_slli_epi16(one, 2 - step) : _mm512_srli_epi16(one, step - 2);
+	/* 0xf8: the bits that the last two share, and those of the first */
+	return _mm512_ternarylogic_epi32(two, one, four, 0xf8);
+}
+
+/* The exponents of 16 escapes of four bits. */
+static inline __m512i far_exponents(const struct code_row *r, uint64_t escapes)
+{
+	__m128i low = _mm_cvtsi64_si128((long long)escapes), high = _mm_srli_epi16(low, 4);
+	__m128i four = _mm_and_si128(_mm_unpacklo_epi8(low, high), _mm_set1_epi8(15));
+
+	return _mm512_castsi128_si512(_mm_shuffle_epi8(_mm_loadu_si128((const void *)r->far), four));
+}
+
+/* Escapes that are many or long, one after the other. */
+static __attribute__((noinline)) __m512i patch_any(struct code_row *r, uint64_t mask, __m512i e)
+{
+	_Alignas(64) unsigned char m[CODE_GROUP];
+
+	_mm512_store_si512(m, e);
+	code_patch_any(r, mask, m);
+	return _mm512_load_si512(m);
+}
+
+static inline __attribute__((always_inline))
+void code_weights(struct code_row *r, unsigned step, v16 *w)
+{
+	const unsigned char *sm = r->body + CODE_PLANES * CODE_WIDE + step * CODE_WIDE;
+	__m512i code = step_codes(r->body, step);
+	__m512i e = _mm512_sub_epi8(_mm512_set1_epi8((char)r->base), code);
+	uint64_t mask = _mm512_cmpeq_epi8_mask(code, _mm512_set1_epi8(CODE_ESCAPE)), escapes;
+	unsigned count = (unsigned)_mm_popcnt_u64(mask);
+
+	if (__builtin_expect(code_peek(r, count, &escapes), 1)) {
+		r->at += count;
+		e = _mm512_mask_expand_epi8(e, mask, far_exponents(r, escapes));
+	} else {
+		e = patch_any(r, mask, e);
+	}
+	join_slots(e, _mm512_loadu_si512(sm), w);
 }
 
 #include "math/code_lanes.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* code.c - coding blocks of bf16 rows, checking coded blocks, and getting the rows back. */
 #include "math/code_row.h"
+#include "sys/small.h"
 
 #include <k3/buf.h>
 
@@ -293,32 +294,83 @@ static bool zero(const unsigned char *p, const unsigned char *end)
 	return true;
 }
 
-/* How many codes of a row are CODE_ESCAPE; SIZE_MAX if there are codes without a weight. */
-static size_t count_escapes(struct code_row r, size_t cols)
+/* Pairs of bits that are both set become the low four bits of each byte, one for each pair. */
+static uint64_t both_set(uint64_t pairs)
 {
-	unsigned char e[CODE_MEMORY], seven = (unsigned char)(r.base - CODE_ESCAPE);
+	uint64_t x = pairs & pairs >> 1 & 0x55 * CODE_BYTES;
+
+	x = (x | x >> 1) & 0x33 * CODE_BYTES;
+	return (x | x >> 2) & 0x0f * CODE_BYTES;
+}
+
+/* How many bits of each byte are set. */
+static uint64_t bits_of_bytes(uint64_t x)
+{
+	x -= x >> 1 & 0x55 * CODE_BYTES;
+	x = (x & 0x33 * CODE_BYTES) + (x >> 2 & 0x33 * CODE_BYTES);
+	return (x + (x >> 4)) & 0x0f * CODE_BYTES;
+}
+
+/* How many codes of a chunk are CODE_ESCAPE, which is all three bits; put_codes tells where they are. */
+static size_t count_chunk(const unsigned char *planes, size_t lanes)
+{
+	uint64_t count = 0, low = 0x00ff00ff00ff00ff;
+
+	_Static_assert(CODE_ESCAPE == 7 && CODE_WIDE / 8 * CODE_STEPS < 256, "a byte can count them");
+	for (size_t j = 0; j < lanes; j += 8)
+		count += bits_of_bytes((both_set(k3_get64(planes + j)) |
+					both_set(k3_get64(planes + lanes + j)) << 4) &
+				       k3_get64(planes + 2 * lanes + j));
+	count = (count & low) + (count >> 8 & low);
+	return (size_t)(count * 0x0001000100010001 >> 48);
+}
+
+/* Whether the codes of a narrow chunk behind its n weights are all 0. */
+static bool ends_with(const unsigned char *planes, size_t n)
+{
+	for (size_t i = n; i < CODE_TAIL; i++) {
+		size_t step = i / CODE_NARROW, lane = i % CODE_NARROW;
+		unsigned two = planes[step / 4 * CODE_NARROW + lane] >> step % 4 * 2 & 3;
+
+		if (two || planes[2 * CODE_NARROW + lane] >> step & 1)
+			return false;
+	}
+	return true;
+}
+
+/* How many codes of a row are CODE_ESCAPE; SIZE_MAX if there are codes without a weight. */
+static size_t count_escapes(const unsigned char *body, size_t cols)
+{
 	size_t count = 0;
 
-	for (size_t left = cols, n, lanes; left; left -= n, r.body += n + CODE_PLANES * lanes) {
+	for (size_t left = cols, n, lanes; left; left -= n, body += n + CODE_PLANES * lanes) {
 		n = chunk(left);
 		lanes = lanes_of(n);
-		if (lanes == CODE_WIDE)
-			code_near(r.body, CODE_WIDE, 0, CODE_STEPS, r.base, e);
-		else
-			code_near(r.body, CODE_NARROW, 0, CODE_STEPS, r.base, e);
-		for (size_t i = 0; i < n; i += CODE_GROUP) {
-			const unsigned char *group = e + i / CODE_GROUP * CODE_STRIDE;
-			unsigned here = 0;
-
-			for (int k = 0; k < CODE_GROUP; k++)
-				here += group[k] == seven;
-			count += here;
-		}
-		for (size_t i = n; i < CODE_STEPS * lanes; i++)
-			if (e[i / CODE_GROUP * CODE_STRIDE + i % CODE_GROUP] != r.base)
-				return SIZE_MAX;
+		if (lanes == CODE_NARROW && !ends_with(body, n))
+			return SIZE_MAX;
+		count += count_chunk(body, lanes);
 	}
 	return count;
+}
+
+/*
+ * The place behind `count` escapes from `at` on, in units of four bits, or one that is not in front of
+ * `end`, where they do not end before it.
+ */
+static size_t behind_escapes(const unsigned char *escapes, size_t at, size_t count, size_t end)
+{
+	while (count && at < end) {
+		uint64_t longs = code_longs(k3_get64(escapes + at / 2) >> (at % 2 ? 4 : 0));
+		size_t n = k3_min(count, longs ? (size_t)__builtin_ctzll(longs) / 4 : CODE_PEEK);
+
+		at += n;
+		count -= n;
+		if (count && n < CODE_PEEK) {
+			at += 3;
+			count--;
+		}
+	}
+	return count ? SIZE_MAX : at;
 }
 
 /* The escapes of a row must end where those of the next begin. */
@@ -333,13 +385,12 @@ static int check_row(const struct k3_code *c, size_t row, size_t escapes, const 
 	if (begin > end || end > escapes || (!row && begin))
 		return k3_fail(err, K3_EDATA, "%s: the escapes of row %zu lie at %zu to %zu of %zu bytes",
 			       name, row, begin, end, escapes);
-	count = count_escapes(code_row(c, row), c->cols);
+	count = count_escapes(c->body + row * c->row_size, c->cols);
 	if (count == SIZE_MAX)
 		return k3_fail(err, K3_EDATA, "%s: row %zu has codes beyond its %zu columns", name, row,
 			       c->cols);
-	for (at = 2 * begin; count && at < 2 * end; count--)
-		at += code_nibble(c->escapes, at) == CODE_BYTE ? 3 : 1;
-	if (count || (at + 1) / 2 != end || (at % 2 && code_nibble(c->escapes, at)))
+	at = behind_escapes(c->escapes, 2 * begin, count, 2 * end);
+	if (at / 2 + at % 2 != end || (at % 2 && code_nibble(c->escapes, at)))
 		return k3_fail(err, K3_EDATA, "%s: the escapes of row %zu are not the %zu bytes that "
 			       "its codes ask for", name, row, end - begin);
 	return 0;

@@ -2,23 +2,22 @@
 /*
  * math/code_lanes.h - products of coded rows, on top of math/lanes.h.
  *
- * An including file defines two things more:
+ * An including file defines, where its registers can put escapes in between codes,
  *
- *	code_patch_set(r, e)	puts escapes into 64 exponents: a code_patch_fn
+ *	CODE_IN_REGISTERS
+ *	code_weights(r, step, w)	the weights of a step of the wide chunk at r->body, in
+ *				order, into four v16; steps come in order, and r->body stays
+ *
+ * and otherwise
+ *
+ *	code_patch_set(r, e)	puts escapes into 64 exponents in memory: a code_patch_fn
  *	v16_join(e, sm, w)	64 exponents, and signs and mantissas, in the order of slots,
  *				to four v16 of weights in order
- *
- * The exponents of a chunk are made in memory, its escapes are put in byte by byte, and only
- * then the weights are put together in registers.  A load that follows such small stores
- * at once would wait for them, so the exponents are always one chunk ahead; thus the
- * scalar work on escapes also goes on beside the vectors' work on weights.
  */
 #ifndef K3_MATH_CODE_LANES_H
 #define K3_MATH_CODE_LANES_H
 
 #include "math/code_row.h"
-
-/* ---- few vectors ---- */
 
 /*
  * Bytes of a wide chunk, and how far ahead of its use it is fetched: to the second cache,
@@ -26,26 +25,41 @@
  */
 enum { CHUNK_SIZE = CODE_CHUNK + CODE_PLANES * CODE_WIDE, AHEAD = 8 * CHUNK_SIZE };
 
-/* A step of a row times `vecs` vectors from column `at`. */
-static inline __attribute__((always_inline))
-void code_dot_step(const unsigned char *body, unsigned step, const unsigned char *e,
-		   const float *const *x, size_t at, size_t vecs, v16 *acc)
+/* Fetches what belongs to a step of a chunk some chunks behind this one. */
+static inline void code_fetch(const unsigned char *body, unsigned step)
 {
-	v16 w[4];
-
 	__builtin_prefetch(body + AHEAD + step * CODE_WIDE, 0, 2);
 	if (step < CODE_PLANES)
 		__builtin_prefetch(body + AHEAD + CODE_CHUNK + step * CODE_WIDE, 0, 2);
-	v16_join(e + step * CODE_STRIDE, body + CODE_PLANES * CODE_WIDE + step * CODE_WIDE, w);
+}
+
+/* The weights of a step times `vecs` vectors from column `at`. */
+static inline __attribute__((always_inline))
+void code_dot_step(const v16 *w, const float *const *x, size_t at, size_t vecs, v16 *acc)
+{
 	UNROLL
 	for (size_t v = 0; v < vecs; v++) {
-		const float *p = x[v] + at + step * CODE_WIDE;
-
 		UNROLL
 		for (size_t k = 0; k < 4; k++)
-			acc[v] = v16_fma(w[k], v16_load(p + k * LANES), acc[v]);
+			acc[v] = v16_fma(w[k], v16_load(x[v] + at + k * LANES), acc[v]);
 	}
 }
+
+/* The weights of a step become floats. */
+static inline void code_store_step(const v16 *w, float *out)
+{
+	UNROLL
+	for (size_t k = 0; k < 4; k++)
+		v16_store(out + k * LANES, w[k]);
+}
+
+#ifdef CODE_IN_REGISTERS
+#include "math/code_registers.h"
+#else
+#include "math/code_ahead.h"
+#endif
+
+/* ---- few vectors ---- */
 
 /* The columns from `at` to n, behind the last wide chunk. */
 static void code_dot_end(struct code_row *r, const float *const *x, size_t at, size_t n,
@@ -72,7 +86,6 @@ static inline __attribute__((always_inline))
 void dot_coded(const struct k3_code *c, size_t row, const float *const *x, size_t vecs,
 	       float *const *y, size_t to)
 {
-	_Alignas(64) unsigned char e[2][CODE_MEMORY];
 	struct code_row r = code_row(c, row);
 	size_t chunks = c->cols / CODE_CHUNK;
 	v16 acc[FEW - 1], sum[FEW - 1];
@@ -83,23 +96,7 @@ void dot_coded(const struct k3_code *c, size_t row, const float *const *x, size_
 	UNROLL
 	for (size_t v = 0; v < vecs; v++)
 		acc[v] = v16_zero();
-	if (chunks)
-		code_exponents(code_patch_set, &r, CODE_WIDE, 0, CODE_STEPS, e[0]);
-	for (size_t k = 0; k < chunks; k++) {
-		const unsigned char *now = e[k % 2];
-		unsigned char *next = e[1 - k % 2];
-		bool more = k + 1 < chunks;
-
-		if (more)
-			code_near(r.body + CHUNK_SIZE, CODE_WIDE, 0, CODE_STEPS, r.base, next);
-		UNROLL
-		for (unsigned s = 0; s < CODE_STEPS; s++) {
-			if (more)
-				code_patch_set(&r, next + s * CODE_STRIDE);
-			code_dot_step(r.body, s, now, x, k * CODE_CHUNK, vecs, acc);
-		}
-		r.body += CHUNK_SIZE;
-	}
+	code_dot_chunks(&r, chunks, x, vecs, acc);
 	/* a copy: the sums of the loop above stay in registers */
 	UNROLL
 	for (size_t v = 0; v < vecs; v++)
@@ -140,38 +137,9 @@ struct coded_rows {
 };
 
 struct coded_row {
-	_Alignas(64) unsigned char e[CODE_MEMORY / 2];	/* exponents of the next piece */
-	struct code_row at;
+	struct code_halves of;
 	float last[LANES];			/* what is behind the whole lanes */
 };
-
-/*
- * Four steps of the wide chunk at the row's place become floats, then the exponents of the next
- * four are made where there are such.
- */
-static void widen_half(struct coded_row *c, bool second, bool more, float *out)
-{
-	struct code_row *r = &c->at;
-	const unsigned char *sm = r->body + CODE_PLANES * CODE_WIDE + (second ? STEP : 0);
-
-	prefetch(sm + CHUNK_SIZE - CODE_PLANES * CODE_WIDE / 2, CHUNK_SIZE / 2);
-	UNROLL
-	for (unsigned s = 0; s < CODE_STEPS / 2; s++) {
-		v16 w[4];
-
-		v16_join(c->e + s * CODE_STRIDE, sm + s * CODE_WIDE, w);
-		UNROLL
-		for (size_t k = 0; k < 4; k++)
-			v16_store(out + s * CODE_WIDE + k * LANES, w[k]);
-	}
-	/* two calls, for shifts by constants are fastest */
-	if (!second)
-		code_exponents(code_patch_set, r, CODE_WIDE, CODE_STEPS / 2, CODE_STEPS / 2, c->e);
-	if (second)
-		r->body += CHUNK_SIZE;
-	if (second && more)
-		code_exponents(code_patch_set, r, CODE_WIDE, 0, CODE_STEPS / 2, c->e);
-}
 
 /* A widen_fn: pieces of a row come in order. */
 static void widen_row_coded(const struct source *s, size_t row, size_t at, size_t k, float *out)
@@ -180,21 +148,18 @@ static void widen_row_coded(const struct source *s, size_t row, size_t at, size_
 	struct coded_row *c = &rows->rows[row % DEEP];
 	size_t n = rows->code->cols, wide = n / CODE_CHUNK * CODE_CHUNK;
 
-	if (!at) {
-		c->at = code_row(rows->code, rows->first + row);
-		if (wide)
-			code_exponents(code_patch_set, &c->at, CODE_WIDE, 0, CODE_STEPS / 2, c->e);
-	}
+	if (!at)
+		code_halves_begin(&c->of, rows->code, rows->first + row);
 	if (at % STEP) {
 		memcpy(out, c->last, k * sizeof *out);
 	} else if (at < wide) {
-		widen_half(c, at % CODE_CHUNK, at + STEP < wide, out);
+		code_half(&c->of, at % CODE_CHUNK, at + STEP < wide, out);
 	} else {
 		float end[STEP];
 		size_t m = n - at < STEP ? n - at : STEP;
 
 		for (size_t i = 0; i < m; i += CODE_TAIL)
-			code_chunk(code_patch_set, &c->at, CODE_NARROW,
+			code_chunk(code_patch_set, &c->of.row, CODE_NARROW,
 				   m - i < CODE_TAIL ? m - i : CODE_TAIL, end + i);
 		memcpy(out, end, k * sizeof *out);
 		memcpy(c->last, end + k, (m - k) * sizeof *out);

@@ -30,6 +30,7 @@ enum {
 	CODE_ZERO = 14,			/* exponent 0, or */
 	CODE_BYTE = 15,			/* eight bits more are the exponent */
 	CODE_ENTRY = 5,			/* bytes of a row's entry: where its escapes begin, base */
+	CODE_PEEK = 15,			/* so many escapes of four bits are in 64, from wherever they begin */
 	CODE_SLACK = 16,		/* bytes behind the escapes that a decoder may read */
 	/* in memory, groups of 64 exponents have a gap behind them (see code_patch) */
 	CODE_GROUP = 64, CODE_STRIDE = 128, CODE_MEMORY = CODE_CHUNK / CODE_GROUP * CODE_STRIDE,
@@ -111,17 +112,24 @@ static inline unsigned code_first(uint64_t mask)
 #endif
 }
 
+/* The lowest bit of each of CODE_PEEK escapes that is a CODE_BYTE: all four bits are set. */
+static inline uint64_t code_longs(uint64_t escapes)
+{
+	uint64_t all = escapes & escapes >> 1;
+
+	return all & all >> 2 & 0x111111111111111u;
+}
+
 /*
- * The next 15 escapes of four bits, the first in the lowest bits, and whether `count` escapes
+ * The next CODE_PEEK escapes of four bits, the first in the lowest bits, and whether `count` escapes
  * are simply the lowest `count` of them.
  */
 static inline bool code_peek(const struct code_row *r, unsigned count, uint64_t *escapes)
 {
-	uint64_t v = k3_get64(r->escapes + r->at / 2) >> (r->at % 2 ? 4 : 0), all = v & v >> 1;
+	uint64_t v = k3_get64(r->escapes + r->at / 2) >> (r->at % 2 ? 4 : 0);
 
 	*escapes = v;
-	all &= all >> 2;	/* the lowest bit of four: all four are set */
-	return count <= 15 && !(all & 0x111111111111111u & (((uint64_t)1 << 4 * count) - 1));
+	return count <= CODE_PEEK && !(code_longs(v) & (((uint64_t)1 << 4 * count) - 1));
 }
 
 /* Escapes of 64 exponents where mask has a bit, however many and long. */

@@ -213,16 +213,35 @@ static void test_bytes(void)
 	free(block);
 }
 
-/* A row of a coded block, read as docs/kernels.md has it, a weight at a time. */
-static void read_row(const unsigned char *b, size_t rows, size_t cols, size_t row, unsigned *out)
+/* The next four bits of escapes that go to unit `end`; without them it is not right. */
+static unsigned unit(const unsigned char *escapes, size_t *at, size_t end, bool *right)
 {
-	size_t end = cols % 512, row_size = cols / 512 * 704 + end + (end + 127) / 128 * 48;
-	size_t begin = (64 + 5 * rows + 63) / 64 * 64, at, lanes, n, slots;
+	size_t n = (*at)++;
+
+	*right &= n < end;
+	return *right ? escapes[n / 2] >> (n % 2 ? 4 : 0) & 15u : 0;
+}
+
+static size_t four_bytes(const unsigned char *p)
+{
+	return p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+}
+
+/*
+ * A row of a coded block of `size` bytes, read as docs/kernels.md has it, a weight at a time.  False if its
+ * escapes are not those that its codes ask for, or codes without a weight are not 0.
+ */
+static bool read_row(const unsigned char *b, size_t size, size_t rows, size_t cols, size_t row,
+		     unsigned *out)
+{
+	size_t tail = cols % 512, row_size = cols / 512 * 704 + tail + (tail + 127) / 128 * 48;
+	size_t begin = (64 + 5 * rows + 63) / 64 * 64, all = size - 16 - begin - rows * row_size;
 	const unsigned char *p = b + begin + row * row_size, *escapes = b + begin + rows * row_size;
 	const unsigned char *entry = b + 64 + 5 * row;
+	size_t from = four_bytes(entry), to = row + 1 < rows ? four_bytes(entry + 5) : all;
+	size_t at = 2 * from, lanes, n, slots;
+	bool right = from <= to && to <= all && (row || !from);
 
-	at = 2 * (entry[0] + 256u * entry[1] + 65536u * entry[2]);
-#define UNIT() (at++, escapes[(at - 1) / 2] >> ((at - 1) % 2 ? 4 : 0) & 15u)
 	for (; cols; cols -= n, out += n, p += 3 * lanes + n) {
 		lanes = cols >= 512 ? 64 : 16;
 		n = cols >= 512 ? 512 : cols < 128 ? cols : 128;
@@ -233,22 +252,26 @@ static void read_row(const unsigned char *b, size_t rows, size_t cols, size_t ro
 					4 * (p[2 * lanes + s] >> step & 1u);
 			unsigned e = entry[4] - code, v;
 
-			if (code == 7) {
-				v = UNIT();
-				e = v < 11 ? entry[4] - 7u - v : v < 14 ? entry[4] + v - 10 : 0;
-				if (v == 15) {
-					e = UNIT();
-					e += 16 * UNIT();
-				}
-			}
 			if (lanes == 64)
 				w = 64 * step + 16 * (s / 4 % 4) + 4 * (s / 16) + s % 4;
-			if (w < n)
-				out[w] = (p[3 * lanes + i] & 0x80u) << 8 | (e & 255) << 7 |
-					 (p[3 * lanes + i] & 0x7fu);
+			if (w >= n) {
+				right &= !code;
+				continue;
+			}
+			if (code == 7) {
+				v = unit(escapes, &at, 2 * to, &right);
+				e = v < 11 ? entry[4] - 7u - v : v < 14 ? entry[4] + v - 10 : 0;
+				if (v == 15) {
+					e = unit(escapes, &at, 2 * to, &right);
+					e += 16 * unit(escapes, &at, 2 * to, &right);
+				}
+			}
+			out[w] = (p[3 * lanes + i] & 0x80u) << 8 | (e & 255) << 7 | (p[3 * lanes + i] & 0x7fu);
 		}
 	}
-#undef UNIT
+	if (at % 2 && unit(escapes, &at, 2 * to, &right))
+		return false;
+	return right && at == 2 * to;
 }
 
 static void test_format(void)
@@ -267,7 +290,7 @@ static void test_format(void)
 			for (size_t r = 0; block[6] && r < MOST_ROWS; r++) {
 				const unsigned char *w = weights + 2 * r * cols[i];
 
-				read_row(block, MOST_ROWS, cols[i], r, out);
+				all &= read_row(block, size, MOST_ROWS, cols[i], r, out);
 				for (size_t c = 0; c < cols[i]; c++)
 					all &= out[c] == w[2 * c] + 256u * w[2 * c + 1];
 			}
@@ -398,6 +421,54 @@ static void test_damage(void)
 	free(block);
 }
 
+/* Whether all rows of a block with a good head are right. */
+static bool is_right(const unsigned char *block, size_t size, size_t rows, size_t cols)
+{
+	unsigned out[MOST_COLS];
+	bool right = true;
+
+	for (size_t r = 0; r < rows; r++)
+		right &= read_row(block, size, rows, cols, r, out);
+	return right;
+}
+
+/* Half a byte of rows, escapes or the table changed: the check refuses it if and only if it is wrong. */
+static void test_refusals(void)
+{
+	static const size_t cols[] = { 100, 130, 700, 1100, 2048 };
+	enum { ROWS = 5 };
+
+	for (enum kind kind = 0; kind < BYTES; kind++) {
+		size_t wrong = 0, harmless = 0, differ = 0, size;
+
+		for (size_t i = 0; i < sizeof cols / sizeof *cols; i++) {
+			unsigned char *block;
+
+			fill(kind, ROWS, cols[i]);
+			block = encode(ROWS, cols[i], &size);
+			for (int round = 0; block[6] && round < 3000; round++) {
+				/* a third of them where escapes are, or the end of the rows */
+				size_t last = size - 17, from = round % 3 ? 128 : last - last / 8, at;
+				struct k3_err err;
+				unsigned char old;
+				bool right;
+
+				at = round % 50 ? from + rng_u64(&g) % (last - from + 1) : 64 + rng_u64(&g) % (5 * ROWS);
+				old = block[at];
+				block[at] ^= (unsigned char)((1 + rng_u64(&g) % 15) << (rng_u64(&g) % 2 ? 4 : 0));
+				right = is_right(block, size, ROWS, cols[i]);
+				differ += right != !k3_code_check(block, size, "a", &err);
+				wrong += !right;
+				harmless += right;
+				block[at] = old;
+			}
+			free(block);
+		}
+		ok(!differ && wrong > 100 && harmless > 100, "%s: %zu changes are refused and %zu are not",
+		   kind_name[kind], wrong, harmless);
+	}
+}
+
 static void refused(unsigned char *block, size_t size, size_t at, unsigned char v, const char *text)
 {
 	struct k3_err err = { "" };
@@ -452,6 +523,7 @@ int main(void)
 	for (unsigned i = 0; (k = k3_kernels_at(i)); i++)
 		test_products(k);
 	test_damage();
+	test_refusals();
 	test_format();
 	test_bytes();
 	test_sentences();

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * math/code_registers.h - the wide chunks of a coded row in registers; part of math/code_lanes.h.
+ */
+#ifndef K3_MATH_CODE_REGISTERS_H
+#define K3_MATH_CODE_REGISTERS_H
+
+/* Only the end of a row goes by way of memory. */
+#define code_patch_set code_patch_plain
+
+/* So many chunks of a row times vecs vectors, added to acc; r goes behind them. */
+static inline __attribute__((always_inline))
+void code_dot_chunks(struct code_row *r, size_t chunks, const float *const *x, size_t vecs, v16 *acc)
+{
+	for (size_t k = 0; k < chunks; k++) {
+		UNROLL
+		for (unsigned s = 0; s < CODE_STEPS; s++) {
+			v16 w[4];
+
+			code_fetch(r->body, s);
+			code_weights(r, s, w);
+			code_dot_step(w, x, k * CODE_CHUNK + s * CODE_WIDE, vecs, acc);
+		}
+		r->body += CHUNK_SIZE;
+	}
+}
+
+/* A row whose wide chunks become floats half by half. */
+struct code_halves {
+	struct code_row row;
+};
+
+static void code_halves_begin(struct code_halves *h, const struct k3_code *c, size_t row)
+{
+	h->row = code_row(c, row);
+}
+
+static inline __attribute__((always_inline))
+void code_steps(struct code_row *r, unsigned first, float *out)
+{
+	UNROLL
+	for (unsigned s = 0; s < CODE_STEPS / 2; s++) {
+		v16 w[4];
+
+		code_weights(r, first + s, w);
+		code_store_step(w, out + s * CODE_WIDE);
+	}
+}
+
+/* Four steps of the wide chunk at the row's place become floats. */
+static void code_half(struct code_halves *h, bool second, bool more, float *out)
+{
+	struct code_row *r = &h->row;
+	const unsigned char *sm = r->body + CODE_PLANES * CODE_WIDE + (second ? STEP : 0);
+
+	(void)more;
+	prefetch(sm + CHUNK_SIZE - CODE_PLANES * CODE_WIDE / 2, CHUNK_SIZE / 2);
+	/* two calls, for shifts by constants are fastest */
+	if (second)
+		code_steps(r, CODE_STEPS / 2, out);
+	else
+		code_steps(r, 0, out);
+	if (second)
+		r->body += CHUNK_SIZE;
+}
+
+#endif
