@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slice_pool.c - a list of free slices, all of one size. */
 #include "data/slice_pool.h"
+#include "sys/direct.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -41,7 +42,17 @@ void k3_slice_pool_free(struct k3_slice_pool *p)
 	free(p);
 }
 
-void *k3_slice_pool_take(struct k3_slice_pool *p, uint64_t bytes)
+/* Memory from the system is clear, and nobody touches it before whoever works on it. */
+static void *new_slice(uint64_t bytes)
+{
+	void *out = calloc(1, bytes);
+
+	if (out)
+		k3_huge_within(out, bytes);
+	return out;
+}
+
+void *k3_slice_pool_take(struct k3_slice_pool *p, uint64_t bytes, bool *clear)
 {
 	struct unused *found = NULL;
 
@@ -53,7 +64,8 @@ void *k3_slice_pool_take(struct k3_slice_pool *p, uint64_t bytes)
 		}
 		pthread_mutex_unlock(&p->lock);
 	}
-	return found ? (void *)found : malloc(bytes);
+	*clear = !found;
+	return found ? (void *)found : new_slice(bytes);
 }
 
 void k3_slice_pool_give(struct k3_slice_pool *p, void *slice, uint64_t bytes)

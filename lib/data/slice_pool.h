@@ -10,14 +10,16 @@
 
 #include <k3/state.h>
 
+#include <stdbool.h>
+
 struct k3_slice_pool;
 
 K3_NODISCARD int k3_slice_pool_new(struct k3_slice_pool **out, struct k3_err *err);
 /* Gives back what is in it; what was taken out belongs to whoever took it. */
 void k3_slice_pool_free(struct k3_slice_pool *p);
 
-/* Memory of that many bytes, which is not cleared; NULL if there is none.  p may be NULL. */
-void *k3_slice_pool_take(struct k3_slice_pool *p, uint64_t bytes);
+/* Memory of that many bytes, and whether they are all 0; NULL if there is none.  p may be NULL. */
+void *k3_slice_pool_take(struct k3_slice_pool *p, uint64_t bytes, bool *clear);
 void k3_slice_pool_give(struct k3_slice_pool *p, void *slice, uint64_t bytes);
 
 /* Where the state's slices get memory and leave it, until it is told NULL; borrowed. */

@@ -450,13 +450,15 @@ static int damaged_layer(const struct k3_state *s, uint32_t i, struct k3_err *er
 static int load_kda(struct k3_state *s, uint32_t i, struct k3_err *err)
 {
 	struct k3_resident *r = k3_state_resident(s, i);
+	bool clear;
 	int rc;
 
-	r->kda = k3_slice_pool_take(s->pool, k3_state_slice_bytes(s));
+	r->kda = k3_slice_pool_take(s->pool, k3_state_slice_bytes(s), &clear);
 	if (!r->kda)
 		return k3_fail_nomem(err);
 	if (!s->path || !k3_state_taken(s, i)) {
-		memset(r->kda, 0, k3_state_slice_bytes(s));
+		if (!clear)
+			memset(r->kda, 0, k3_state_slice_bytes(s));
 		return 0;
 	}
 	rc = k3_pread_full(s->fd, r->kda, k3_state_slice_bytes(s),

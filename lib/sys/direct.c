@@ -92,6 +92,14 @@ void k3_direct_used(void *p, size_t n)
 		line[i] = line[i];
 }
 
+void k3_huge_within(void *p, size_t n)
+{
+	uintptr_t begin = k3_huge_up((uintptr_t)p), end = k3_huge_down((uintptr_t)p + n);
+
+	if (begin < end)
+		(void)madvise((char *)p + (begin - (uintptr_t)p), end - begin, MADV_HUGEPAGE);
+}
+
 void *k3_huge_new(size_t n)
 {
 	size_t size = k3_huge_up(n), before;

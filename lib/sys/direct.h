@@ -74,4 +74,10 @@ static inline uint64_t k3_huge_up(uint64_t x)
 void *k3_huge_new(size_t n);
 void k3_huge_free(void *p, size_t n);
 
+/*
+ * The whole huge pages within memory from malloc come as such when they are touched, if the system has them: 512
+ * pages with one fault.
+ */
+void k3_huge_within(void *p, size_t n);
+
 #endif
