@@ -51,6 +51,7 @@ SETS_x86_64 := avx2 avx512
 SETS_aarch64 := neon
 OTHER_SETS := $(filter-out $(SETS_$(ARCH):%=lib/math/%.c),$(wildcard $(addprefix lib/math/,avx2.c avx512.c neon.c)))
 $B/lib/math/%.o: SET_FLAGS += -O3 -fopenmp-simd -fno-trapping-math -Wno-pass-failed
+$B/lib/engine/trunk_block.o: SET_FLAGS += -O3
 $B/lib/math/avx2.o: SET_FLAGS += -mavx2 -mfma -mbmi -mbmi2
 $B/lib/math/avx512.o: SET_FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi2 -mpopcnt -mfma -mbmi -mbmi2 -mprefer-vector-width=512
 

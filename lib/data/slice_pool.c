@@ -42,7 +42,7 @@ void k3_slice_pool_free(struct k3_slice_pool *p)
 	free(p);
 }
 
-/* Memory from the system is clear, and nobody touches it before whoever works on it. */
+/* Much memory comes clear from the system, and is touched first by those who work on it. */
 static void *new_slice(uint64_t bytes)
 {
 	void *out = calloc(1, bytes);

@@ -507,6 +507,17 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 	return rc > 0 ? 0 : rc;
 }
 
+/*
+ * With the lock held, which is left meanwhile, since while another buffer is free nobody waits for this one.
+ * The entry still counts among the users of its request, so its slot and its buffer stay what they are.
+ */
+static void make_own(struct k3_reader *r, const struct slot *s)
+{
+	pthread_mutex_unlock(&r->lock);
+	k3_direct_used(s->request->data + (s->offset - offset(s->request)), s->entry.bytes);
+	pthread_mutex_lock(&r->lock);
+}
+
 void k3_reader_release(struct k3_reader *r, uint64_t n)
 {
 	struct slot *s = &r->slot[n % QUEUE];
@@ -515,11 +526,8 @@ void k3_reader_release(struct k3_reader *r, uint64_t n)
 
 	pthread_mutex_lock(&r->lock);
 	if (!--s->users) {
-		if (q && r->idles) {
-			pthread_mutex_unlock(&r->lock);
-			k3_direct_used(q->data + (s->offset - offset(q)), s->entry.bytes);
-			pthread_mutex_lock(&r->lock);
-		}
+		if (q && r->idles)
+			make_own(r, s);
 		s->state = FREE;
 		freed = q && !--q->users;
 		if (freed)

@@ -105,7 +105,7 @@ static inline __m512i step_codes(const unsigned char *planes, unsigned step)
 	return _mm512_ternarylogic_epi32(two, one, four, 0xf8);
 }
 
-/* The exponents of 16 escapes of four bits. */
+/* The exponents of CODE_PEEK escapes of four bits, in the lowest bytes. */
 static inline __m512i far_exponents(const struct code_row *r, uint64_t escapes)
 {
 	__m128i low = _mm_cvtsi64_si128((long long)escapes), high = _mm_srli_epi16(low, 4);

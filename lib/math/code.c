@@ -354,8 +354,8 @@ static size_t count_escapes(const unsigned char *body, size_t cols)
 }
 
 /*
- * The place behind `count` escapes from `at` on, in units of four bits, or one that is not in front of
- * `end`, where they do not end before it.
+ * The place behind `count` escapes from `at` on, in units of four bits; something beyond `end` if they do not
+ * end before that.
  */
 static size_t behind_escapes(const unsigned char *escapes, size_t at, size_t count, size_t end)
 {

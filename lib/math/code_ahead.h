@@ -61,7 +61,7 @@ static void code_half(struct code_halves *h, bool second, bool more, float *out)
 	struct code_row *r = &h->row;
 	const unsigned char *sm = r->body + CODE_PLANES * CODE_WIDE + (second ? STEP : 0);
 
-	prefetch(sm + CHUNK_SIZE - CODE_PLANES * CODE_WIDE / 2, CHUNK_SIZE / 2);
+	code_fetch_half(r->body, second);
 	UNROLL
 	for (unsigned s = 0; s < CODE_STEPS / 2; s++) {
 		v16 w[4];

@@ -33,6 +33,12 @@ static inline void code_fetch(const unsigned char *body, unsigned step)
 		__builtin_prefetch(body + AHEAD + CODE_CHUNK + step * CODE_WIDE, 0, 2);
 }
 
+/* The same for a half of a chunk, a chunk behind this one. */
+static inline void code_fetch_half(const unsigned char *body, bool second)
+{
+	prefetch(body + CHUNK_SIZE + CODE_PLANES * CODE_WIDE / 2 + (second ? STEP : 0), CHUNK_SIZE / 2);
+}
+
 /* The weights of a step times `vecs` vectors from column `at`. */
 static inline __attribute__((always_inline))
 void code_dot_step(const v16 *w, const float *const *x, size_t at, size_t vecs, v16 *acc)

@@ -51,10 +51,9 @@ void code_steps(struct code_row *r, unsigned first, float *out)
 static void code_half(struct code_halves *h, bool second, bool more, float *out)
 {
 	struct code_row *r = &h->row;
-	const unsigned char *sm = r->body + CODE_PLANES * CODE_WIDE + (second ? STEP : 0);
 
 	(void)more;
-	prefetch(sm + CHUNK_SIZE - CODE_PLANES * CODE_WIDE / 2, CHUNK_SIZE / 2);
+	code_fetch_half(r->body, second);
 	/* two calls, for shifts by constants are fastest */
 	if (second)
 		code_steps(r, CODE_STEPS / 2, out);

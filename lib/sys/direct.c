@@ -90,6 +90,8 @@ void k3_direct_used(void *p, size_t n)
 
 	for (size_t i = 0; i < n; i += LINE)
 		line[i] = line[i];
+	if (n)
+		line[n - 1] = line[n - 1];
 }
 
 void k3_huge_within(void *p, size_t n)
