@@ -142,4 +142,28 @@ for after in 0.1 0.5 1; do
 	wait $pid
 	is "$? $(left)" '143 0' "SIGTERM after $after s leaves nothing"
 done
+
+# right behind what it has to undo, before it can take note of it
+for tool in losetup mount; do
+	case $model in
+	*/disk/model) ;;
+	*)
+		skip "SIGTERM during $tool" 'needs no image here'
+		continue
+		;;
+	esac
+	mkdir -p "$tmp/slow"
+	rm -f "$tmp/slow"/*
+	printf '#!/bin/sh\n"%s" "$@" || exit\n[ -e "%s/reached" ] && exit\n: >"%s/reached"\nsleep 1\n' \
+		"$(command -v $tool)" "$tmp" "$tmp" >"$tmp/slow/$tool"
+	chmod +x "$tmp/slow/$tool"
+	rm -f "$tmp/reached"
+	PATH=$tmp/slow:$PATH k3-rehearse --config "$tmp/config.json" -d "$disk" -n 1 >/dev/null 2>&1 &
+	pid=$!
+	until [ -e "$tmp/reached" ]; do sleep 0.01; done
+	kill -TERM $pid
+	wait $pid
+	is "$? $(left) $(losetup --list --noheadings --output BACK-FILE | grep -cF "${tmp##* }")" '143 0 0' \
+		"SIGTERM during $tool leaves nothing"
+done
 plan
