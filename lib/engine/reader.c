@@ -236,6 +236,12 @@ static void wake_reader(struct k3_reader *r)
 		pthread_cond_signal(&r->work);
 }
 
+/* Where the bytes of an entry lie in the buffer of its request. */
+static unsigned char *bytes_of(const struct slot *s)
+{
+	return s->request->data + (s->offset - offset(s->request));
+}
+
 /* Gives the request its buffer, and users its entries. */
 static struct request *publish(struct k3_reader *r)
 {
@@ -250,7 +256,7 @@ static struct request *publish(struct k3_reader *r)
 		struct slot *s = &r->slot[(out->first + i) % QUEUE];
 
 		s->request = out;
-		s->entry.data = data + (s->offset - offset(out));
+		s->entry.data = bytes_of(s);
 	}
 	r->published += out->entries;
 	return out;
@@ -514,7 +520,7 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 static void make_own(struct k3_reader *r, const struct slot *s)
 {
 	pthread_mutex_unlock(&r->lock);
-	k3_direct_used(s->request->data + (s->offset - offset(s->request)), s->entry.bytes);
+	k3_direct_used(bytes_of(s), s->entry.bytes);
 	pthread_mutex_lock(&r->lock);
 }
 

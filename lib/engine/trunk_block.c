@@ -11,8 +11,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Bytes that are summed while as many behind them are fetched, and what is fetched at a time. */
-enum { STRIP = 4096, LINE = 64 };
+/* Bytes that are summed while as many behind them are fetched. */
+enum { STRIP = 4096 };
 
 /* "FILE: offset N: TENSOR, rows A to B", made only when something is wrong. */
 static void name_block(const struct k3_trunk *t, const struct k3_index *ix,
@@ -54,8 +54,7 @@ static uint64_t sum_of(const unsigned char *p, size_t n)
 	XXH3_64bits_reset(&state);
 	for (size_t i = 0, k; i < n; i += k) {
 		k = k3_min(n - i, STRIP);
-		for (size_t j = i + k; j < k3_min(i + k + STRIP, n); j += LINE)
-			__builtin_prefetch(p + j);
+		k3_prefetch(p + i + k, k3_min(n - i - k, STRIP));
 		XXH3_64bits_update(&state, p + i, k);
 	}
 	return XXH3_64bits_digest(&state);

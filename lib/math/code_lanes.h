@@ -36,7 +36,7 @@ static inline void code_fetch(const unsigned char *body, unsigned step)
 /* The same for a half of a chunk, a chunk behind this one. */
 static inline void code_fetch_half(const unsigned char *body, bool second)
 {
-	prefetch(body + CHUNK_SIZE + CODE_PLANES * CODE_WIDE / 2 + (second ? STEP : 0), CHUNK_SIZE / 2);
+	k3_prefetch(body + CHUNK_SIZE + CODE_PLANES * CODE_WIDE / 2 + (second ? STEP : 0), CHUNK_SIZE / 2);
 }
 
 /* The weights of a step times `vecs` vectors from column `at`. */

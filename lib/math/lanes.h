@@ -26,6 +26,7 @@
 #define K3_MATH_LANES_H
 
 #include "math/elementwise.h"
+#include "sys/small.h"
 
 #include <stdbool.h>
 
@@ -239,18 +240,11 @@ struct source {
 /* How rows become floats: k columns (k <= STEP) from column `at` of `row` into out. */
 typedef void (*widen_fn)(const struct source *s, size_t row, size_t at, size_t k, float *out);
 
-/* The bytes that the next piece of a row will want; the hardware sees no stream in short pieces. */
-static inline void prefetch(const unsigned char *p, size_t n)
-{
-	for (size_t i = 0; i < n; i += 64)
-		__builtin_prefetch(p + i);
-}
-
 static void widen_row_bf16(const struct source *s, size_t row, size_t at, size_t k, float *out)
 {
 	const unsigned char *p = s->w + 2 * (row * s->stride + at);
 
-	prefetch(p + 2 * STEP, 2 * STEP);
+	k3_prefetch(p + 2 * STEP, 2 * STEP);
 	widen_bf16(p, k, out);
 }
 
@@ -259,7 +253,7 @@ static void widen_row_f32(const struct source *s, size_t row, size_t at, size_t 
 	const float *p = (const float *)s->w + row * s->stride + at;
 
 	/* this piece of the rows that come next */
-	prefetch((const unsigned char *)(p + ROWS * s->stride), STEP * sizeof *p);
+	k3_prefetch(p + ROWS * s->stride, STEP * sizeof *p);
 	for (size_t i = 0; i < k; i++)
 		out[i] = p[i];
 }
@@ -269,7 +263,7 @@ static void widen_row_fp4(const struct source *s, size_t row, size_t at, size_t 
 	const unsigned char *c = s->w + (row * s->stride + at) / 2;
 	const unsigned char *e = s->scales + (row * s->stride + at) / GROUP;
 
-	prefetch(c + STEP / 2, STEP / 2);
+	k3_prefetch(c + STEP / 2, STEP / 2);
 	for (size_t i = 0; i < k; i += GROUP) {
 		fp4_table t = fp4_prepare(scale_value(e[i / GROUP]));
 
@@ -402,8 +396,8 @@ void weigh(const float *w, size_t stride, size_t rows, size_t at, const float *c
 		v16 row[WIDE];
 
 		if (ahead)
-			prefetch((const unsigned char *)(w + r * stride + at + WIDE * LANES),
-				 WIDE * LANES * sizeof *w);
+			k3_prefetch(w + r * stride + at + WIDE * LANES,
+				    WIDE * LANES * sizeof *w);
 		UNROLL
 		for (size_t k = 0; k < WIDE; k++)
 			row[k] = v16_load(w + r * stride + at + k * LANES);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* direct.c - direct reads, and huge pages. */
 #include "sys/direct.h"
+#include "sys/small.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-/* Of a processor's cache. */
-enum { LINE = 64 };
 
 int k3_direct_adopt(struct k3_direct *d, const char *path, int fd, struct k3_err *err)
 {
@@ -88,7 +86,7 @@ void k3_direct_used(void *p, size_t n)
 {
 	volatile unsigned char *line = p;
 
-	for (size_t i = 0; i < n; i += LINE)
+	for (size_t i = 0; i < n; i += K3_LINE)
 		line[i] = line[i];
 	if (n)
 		line[n - 1] = line[n - 1];

@@ -3,6 +3,7 @@
 #ifndef K3_SYS_SMALL_H
 #define K3_SYS_SMALL_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -14,6 +15,16 @@ static inline uint64_t k3_max(uint64_t a, uint64_t b)
 static inline uint64_t k3_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
+}
+
+/* The bytes that a cache takes at a time. */
+enum { K3_LINE = 64 };
+
+/* Asks for bytes that will be wanted soon; of short pieces the hardware sees no stream. */
+static inline void k3_prefetch(const void *p, size_t n)
+{
+	for (size_t i = 0; i < n; i += K3_LINE)
+		__builtin_prefetch((const char *)p + i);
 }
 
 /* Nanoseconds since some moment, for differences. */
