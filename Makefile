@@ -53,7 +53,7 @@ OTHER_SETS := $(filter-out $(SETS_$(ARCH):%=lib/math/%.c),$(wildcard $(addprefix
 $B/lib/math/%.o: SET_FLAGS += -O3 -fopenmp-simd -fno-trapping-math -Wno-pass-failed
 $B/lib/engine/trunk_block.o: SET_FLAGS += -O3
 $B/lib/math/avx2.o: SET_FLAGS += -mavx2 -mfma -mbmi -mbmi2
-$B/lib/math/avx512.o: SET_FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi2 -mpopcnt -mfma -mbmi -mbmi2 -mprefer-vector-width=512
+$B/lib/math/avx512.o: SET_FLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi2 -mavx512vbmi -mpopcnt -mfma -mbmi -mbmi2 -mprefer-vector-width=512
 
 LIB_OBJ := $(patsubst %.c,$B/%.o,$(filter-out $(OTHER_SETS),$(sort $(wildcard lib/*/*.c))))
 PROGRAMS := $(patsubst cmd/%.c,%,$(sort $(wildcard cmd/k3-*.c)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512.c - the kernels for x86 with AVX-512 (F, BW, DQ, VL, VBMI2): 16 lanes are one register. */
+/* avx512.c - the kernels for x86 with AVX-512 (F, BW, DQ, VL, VBMI, VBMI2): 16 lanes are one register. */
 #include <immintrin.h>
 #include <stddef.h>
 
@@ -31,18 +31,15 @@ static inline fp4_table fp4_prepare(float scale)
 			     _mm512_set1_ps(scale));
 }
 
-/* Each lane shifts its code down; the look-up takes the low four bits of it. */
+/* Each lane takes eight bits from where its code begins; the look-up takes the low four of them. */
 static inline v16 v16_fp4(const unsigned char *p, fp4_table t)
 {
-	const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28,
-						0, 4, 8, 12, 16, 20, 24, 28);
-	int first, second;
-	__m512i codes;
+	const __m512i at = _mm512_setr_epi64(0x400000000, 0xc00000008, 0x1400000010, 0x1c00000018,
+					     0x2400000020, 0x2c00000028, 0x3400000030, 0x3c00000038);
+	long long codes;
 
-	__builtin_memcpy(&first, p, 4);
-	__builtin_memcpy(&second, p + 4, 4);
-	codes = _mm512_mask_set1_epi32(_mm512_set1_epi32(first), 0xff00, second);
-	return _mm512_permutexvar_ps(_mm512_srlv_epi32(codes, shift), t);
+	__builtin_memcpy(&codes, p, 8);
+	return _mm512_permutexvar_ps(_mm512_multishift_epi64_epi8(at, _mm512_set1_epi64(codes)), t);
 }
 
 static inline float v16_sum(v16 v)
@@ -108,10 +105,11 @@ static inline __m512i step_codes(const unsigned char *planes, unsigned step)
 /* The exponents of CODE_PEEK escapes of four bits, in the lowest bytes. */
 static inline __m512i far_exponents(const struct code_row *r, uint64_t escapes)
 {
-	__m128i low = _mm_cvtsi64_si128((long long)escapes), high = _mm_srli_epi16(low, 4);
-	__m128i four = _mm_and_si128(_mm_unpacklo_epi8(low, high), _mm_set1_epi8(15));
+	/* a byte takes eight bits from here on; the look-up takes the low four of them */
+	const __m128i at = _mm_setr_epi8(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+	__m128i four = _mm_multishift_epi64_epi8(at, _mm_set1_epi64x((long long)escapes));
 
-	return _mm512_castsi128_si512(_mm_shuffle_epi8(_mm_loadu_si128((const void *)r->far), four));
+	return _mm512_castsi128_si512(_mm_permutexvar_epi8(four, _mm_loadu_si128((const void *)r->far)));
 }
 
 /* Escapes that are many or long, one after the other. */

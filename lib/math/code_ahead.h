@@ -10,12 +10,17 @@
 #ifndef K3_MATH_CODE_AHEAD_H
 #define K3_MATH_CODE_AHEAD_H
 
-/* So many chunks of a row times vecs vectors, added to acc; r goes behind them. */
+/* Rows side by side: of one, vectors and scalar work overlap already. */
+enum { CODE_STREAMS = 1 };
+
+/* So many chunks of a row (rows is 1) times vecs vectors, added to acc; r goes behind them.  ahead: code_distance. */
 static inline __attribute__((always_inline))
-void code_dot_chunks(struct code_row *r, size_t chunks, const float *const *x, size_t vecs, v16 *acc)
+void code_dot_chunks(struct code_row *r, size_t rows, size_t ahead, size_t chunks,
+		     const float *const *x, size_t vecs, v16 *acc)
 {
 	_Alignas(64) unsigned char e[2][CODE_MEMORY];
 
+	(void)rows;
 	if (chunks)
 		code_exponents(code_patch_set, r, CODE_WIDE, 0, CODE_STEPS, e[0]);
 	for (size_t k = 0; k < chunks; k++) {
@@ -31,7 +36,7 @@ void code_dot_chunks(struct code_row *r, size_t chunks, const float *const *x, s
 
 			if (more)
 				code_patch_set(r, next + s * CODE_STRIDE);
-			code_fetch(r->body, s);
+			code_fetch(r->body + ahead, s);
 			v16_join(now + s * CODE_STRIDE, sm + s * CODE_WIDE, w);
 			code_dot_step(w, x, k * CODE_CHUNK + s * CODE_WIDE, vecs, acc);
 		}

@@ -19,18 +19,21 @@
 
 #include "math/code_row.h"
 
-/*
- * Bytes of a wide chunk, and how far ahead of its use it is fetched: to the second cache,
- * for the vector nearly fills the first.
- */
+/* Bytes of a wide chunk, and how far ahead of its use it is fetched at least. */
 enum { CHUNK_SIZE = CODE_CHUNK + CODE_PLANES * CODE_WIDE, AHEAD = 8 * CHUNK_SIZE };
 
-/* Fetches what belongs to a step of a chunk some chunks behind this one. */
+/* How far ahead, where so many rows are read side by side: then what is near is another of them. */
+static inline size_t code_distance(const struct k3_code *c, size_t rows)
+{
+	return rows > 1 ? k3_max(rows * c->row_size, AHEAD) : AHEAD;
+}
+
+/* Fetches what belongs to a step of the chunk there: to the second cache, for the vector nearly fills the first. */
 static inline void code_fetch(const unsigned char *body, unsigned step)
 {
-	__builtin_prefetch(body + AHEAD + step * CODE_WIDE, 0, 2);
+	__builtin_prefetch(body + step * CODE_WIDE, 0, 2);
 	if (step < CODE_PLANES)
-		__builtin_prefetch(body + AHEAD + CODE_CHUNK + step * CODE_WIDE, 0, 2);
+		__builtin_prefetch(body + CODE_CHUNK + step * CODE_WIDE, 0, 2);
 }
 
 /* The same for a half of a chunk, a chunk behind this one. */
@@ -87,46 +90,62 @@ static void code_dot_end(struct code_row *r, const float *const *x, size_t at, s
 	}
 }
 
-/* One row of the block times vecs < FEW vectors; y[v][to] are the results. */
+/* Rows of the block from `row` on times vecs < FEW vectors; y[v][to + i] are the results. */
 static inline __attribute__((always_inline))
-void dot_coded(const struct k3_code *c, size_t row, const float *const *x, size_t vecs,
+void dot_coded(const struct k3_code *c, size_t row, size_t rows, const float *const *x, size_t vecs,
 	       float *const *y, size_t to)
 {
-	struct code_row r = code_row(c, row);
+	struct code_row r[CODE_STREAMS];
 	size_t chunks = c->cols / CODE_CHUNK;
-	v16 acc[FEW - 1], sum[FEW - 1];
+	v16 acc[CODE_STREAMS * (FEW - 1)], sum[FEW - 1];
 
-	/* read too slowly for the machine to notice that they are read */
-	__builtin_prefetch(r.escapes + r.at / 2 + 256);
-	__builtin_prefetch(r.escapes + r.at / 2 + 320);
 	UNROLL
-	for (size_t v = 0; v < vecs; v++)
-		acc[v] = v16_zero();
-	code_dot_chunks(&r, chunks, x, vecs, acc);
-	/* a copy: the sums of the loop above stay in registers */
+	for (size_t i = 0; i < rows; i++) {
+		r[i] = code_row(c, row + i);
+		/* read too slowly for the machine to notice that they are read */
+		__builtin_prefetch(r[i].escapes + r[i].at / 2 + 256);
+		__builtin_prefetch(r[i].escapes + r[i].at / 2 + 320);
+	}
 	UNROLL
-	for (size_t v = 0; v < vecs; v++)
-		sum[v] = acc[v];
-	code_dot_end(&r, x, chunks * CODE_CHUNK, c->cols, vecs, sum);
+	for (size_t k = 0; k < rows * vecs; k++)
+		acc[k] = v16_zero();
+	code_dot_chunks(r, rows, code_distance(c, rows), chunks, x, vecs, acc);
 	UNROLL
-	for (size_t v = 0; v < vecs; v++)
-		y[v][to] = v16_sum(sum[v]);
+	for (size_t i = 0; i < rows; i++) {
+		/* a copy: the sums of the loop above stay in registers */
+		UNROLL
+		for (size_t v = 0; v < vecs; v++)
+			sum[v] = acc[i * vecs + v];
+		code_dot_end(&r[i], x, chunks * CODE_CHUNK, c->cols, vecs, sum);
+		UNROLL
+		for (size_t v = 0; v < vecs; v++)
+			y[v][to + i] = v16_sum(sum[v]);
+	}
+}
+
+static inline __attribute__((always_inline))
+void streams_coded(const struct k3_code *c, size_t first, size_t from, size_t rows,
+		   const float *const *x, size_t vecs, float *const *y)
+{
+	size_t r = from;
+
+	for (; r + CODE_STREAMS <= rows; r += CODE_STREAMS)
+		dot_coded(c, first + r, CODE_STREAMS, x, vecs, y, r);
+	for (; r < rows; r++)
+		dot_coded(c, first + r, 1, x, vecs, y, r);
 }
 
 /* Rows from to rows of those that begin at first. */
 static void few_coded(const struct k3_code *c, size_t first, size_t from, size_t rows,
 		      const float *const *x, size_t count, float *const *y)
 {
-	for (; count; x += FEW - 1, y += FEW - 1) {
-		size_t k = count < FEW - 1 ? count : FEW - 1;
-
-		for (size_t r = from; r < rows; r++)
-			switch (k) {
-			case 1: dot_coded(c, first + r, x, 1, y, r); break;
-			case 2: dot_coded(c, first + r, x, 2, y, r); break;
-			case 3: dot_coded(c, first + r, x, 3, y, r); break;
-			}
-		count -= k;
+	for (size_t k; count; x += k, y += k, count -= k) {
+		k = count < FEW - 1 ? count : FEW - 1;
+		switch (k) {
+		case 1: streams_coded(c, first, from, rows, x, 1, y); break;
+		case 2: streams_coded(c, first, from, rows, x, 2, y); break;
+		case 3: streams_coded(c, first, from, rows, x, 3, y); break;
+		}
 	}
 }
 

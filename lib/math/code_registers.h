@@ -8,20 +8,32 @@
 /* Only the end of a row goes by way of memory. */
 #define code_patch_set code_patch_plain
 
-/* So many chunks of a row times vecs vectors, added to acc; r goes behind them. */
+/* Rows side by side: the additions of one alone wait for each other. */
+enum { CODE_STREAMS = 2 };
+
+/*
+ * So many chunks of `rows` rows times vecs vectors, added to acc[row * vecs + vector]; all r go behind
+ * them.  ahead: code_distance.
+ */
 static inline __attribute__((always_inline))
-void code_dot_chunks(struct code_row *r, size_t chunks, const float *const *x, size_t vecs, v16 *acc)
+void code_dot_chunks(struct code_row *r, size_t rows, size_t ahead, size_t chunks,
+		     const float *const *x, size_t vecs, v16 *acc)
 {
 	for (size_t k = 0; k < chunks; k++) {
 		UNROLL
 		for (unsigned s = 0; s < CODE_STEPS; s++) {
-			v16 w[4];
+			UNROLL
+			for (size_t i = 0; i < rows; i++) {
+				v16 w[4];
 
-			code_fetch(r->body, s);
-			code_weights(r, s, w);
-			code_dot_step(w, x, k * CODE_CHUNK + s * CODE_WIDE, vecs, acc);
+				code_fetch(r[i].body + ahead, s);
+				code_weights(&r[i], s, w);
+				code_dot_step(w, x, k * CODE_CHUNK + s * CODE_WIDE, vecs, acc + i * vecs);
+			}
 		}
-		r->body += CHUNK_SIZE;
+		UNROLL
+		for (size_t i = 0; i < rows; i++)
+			r[i].body += CHUNK_SIZE;
 	}
 }
 

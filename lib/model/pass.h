@@ -16,8 +16,9 @@
 
 #include <k3/state.h>
 
-/* n vectors of width values. */
+/* n vectors of width values, of which the first begins a line of the cache. */
 struct k3_rows {
+	void *memory;	/* that data is in */
 	float *data;
 	float **at;
 	uint64_t n, width;

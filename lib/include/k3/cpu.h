@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /*
- * Selects a set by name: portable, avx2, avx512 (which includes VBMI2) or neon.  For a program's first lines, before
+ * Selects a set by name: portable, avx2, avx512 (which includes VBMI and VBMI2) or neon.  For a program's first lines, before
  * engines exist.  Errors: K3_EARG for a name that is none, or a set that this
  * build or this machine lacks; the sentence lists those it has.
  */
