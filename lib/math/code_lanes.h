@@ -123,6 +123,7 @@ void dot_coded(const struct k3_code *c, size_t row, size_t rows, const float *co
 	}
 }
 
+/* Rows from .. rows - 1 of those that begin at first, times vecs < FEW vectors. */
 static inline __attribute__((always_inline))
 void streams_coded(const struct k3_code *c, size_t first, size_t from, size_t rows,
 		   const float *const *x, size_t vecs, float *const *y)
@@ -135,7 +136,7 @@ void streams_coded(const struct k3_code *c, size_t first, size_t from, size_t ro
 		dot_coded(c, first + r, 1, x, vecs, y, r);
 }
 
-/* Rows from to rows of those that begin at first. */
+/* The same for any number of vectors. */
 static void few_coded(const struct k3_code *c, size_t first, size_t from, size_t rows,
 		      const float *const *x, size_t count, float *const *y)
 {

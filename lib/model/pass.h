@@ -16,10 +16,9 @@
 
 #include <k3/state.h>
 
-/* n vectors of width values, of which the first begins a line of the cache. */
+/* n vectors of width values, one behind the other; the first begins a line of the cache. */
 struct k3_rows {
-	void *memory;	/* that data is in */
-	float *data;
+	void *memory;
 	float **at;
 	uint64_t n, width;
 };

@@ -10,6 +10,7 @@
 int k3_rows_new(struct k3_rows *r, uint64_t n, uint64_t width, struct k3_err *err)
 {
 	uint64_t count;
+	float *data;
 
 	*r = (struct k3_rows){ .n = n, .width = width };
 	if (k3_mul_over(n, width, &count) || count > (SIZE_MAX - K3_LINE) / sizeof(float))
@@ -21,9 +22,9 @@ int k3_rows_new(struct k3_rows *r, uint64_t n, uint64_t width, struct k3_err *er
 		return k3_fail_nomem(err);
 	}
 	/* a vector that begins within a line of the cache is slower to read */
-	r->data = (float *)(((uintptr_t)r->memory + K3_LINE - 1) & ~(uintptr_t)(K3_LINE - 1));
+	data = (float *)(((uintptr_t)r->memory + K3_LINE - 1) & ~(uintptr_t)(K3_LINE - 1));
 	for (uint64_t i = 0; i < n; i++)
-		r->at[i] = r->data + i * width;
+		r->at[i] = data + i * width;
 	return 0;
 }
 

@@ -353,6 +353,9 @@ static void test_products(const struct k3_kernels *k)
 		for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
 			all &= product(k, kind, 1 + i, wide[i], 1);
 			all &= product(k, kind, MOST_ROWS - i % 3, wide[i], 3 + i);
+			/* six rows and five: kernels take them in pairs */
+			for (size_t count = 1; count <= 3; count++)
+				all &= product(k, kind, 6, wide[i], count);
 		}
 		ok(all, "%s: longer rows, %s", k->name, kind_name[kind]);
 	}
