@@ -13,12 +13,13 @@
 /* Rows side by side: of one, vectors and scalar work overlap already. */
 enum { CODE_STREAMS = 1 };
 
-/* So many chunks of a row (rows is 1) times vecs vectors, added to acc; r goes behind them.  ahead: code_distance. */
+/* The wide chunks of a row (rows is 1) times vecs vectors, added to acc; r goes behind them. */
 static inline __attribute__((always_inline))
-void code_dot_chunks(struct code_row *r, size_t rows, size_t ahead, size_t chunks,
+void code_dot_chunks(const struct k3_code *c, struct code_row *r, size_t rows,
 		     const float *const *x, size_t vecs, v16 *acc)
 {
 	_Alignas(64) unsigned char e[2][CODE_MEMORY];
+	size_t chunks = c->cols / CODE_CHUNK;
 
 	(void)rows;
 	if (chunks)
@@ -36,7 +37,7 @@ void code_dot_chunks(struct code_row *r, size_t rows, size_t ahead, size_t chunk
 
 			if (more)
 				code_patch_set(r, next + s * CODE_STRIDE);
-			code_fetch(r->body + ahead, s);
+			code_fetch(r->body + AHEAD, s);
 			v16_join(now + s * CODE_STRIDE, sm + s * CODE_WIDE, w);
 			code_dot_step(w, x, k * CODE_CHUNK + s * CODE_WIDE, vecs, acc);
 		}

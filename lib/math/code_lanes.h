@@ -22,12 +22,6 @@
 /* Bytes of a wide chunk, and how far ahead of its use it is fetched at least. */
 enum { CHUNK_SIZE = CODE_CHUNK + CODE_PLANES * CODE_WIDE, AHEAD = 8 * CHUNK_SIZE };
 
-/* How far ahead, where so many rows are read side by side: then what is near is another of them. */
-static inline size_t code_distance(const struct k3_code *c, size_t rows)
-{
-	return rows > 1 ? k3_max(rows * c->row_size, AHEAD) : AHEAD;
-}
-
 /* Fetches what belongs to a step of the chunk there: to the second cache, for the vector nearly fills the first. */
 static inline void code_fetch(const unsigned char *body, unsigned step)
 {
@@ -96,7 +90,6 @@ void dot_coded(const struct k3_code *c, size_t row, size_t rows, const float *co
 	       float *const *y, size_t to)
 {
 	struct code_row r[CODE_STREAMS];
-	size_t chunks = c->cols / CODE_CHUNK;
 	v16 acc[CODE_STREAMS * (FEW - 1)], sum[FEW - 1];
 
 	UNROLL
@@ -109,14 +102,14 @@ void dot_coded(const struct k3_code *c, size_t row, size_t rows, const float *co
 	UNROLL
 	for (size_t k = 0; k < rows * vecs; k++)
 		acc[k] = v16_zero();
-	code_dot_chunks(r, rows, code_distance(c, rows), chunks, x, vecs, acc);
+	code_dot_chunks(c, r, rows, x, vecs, acc);
 	UNROLL
 	for (size_t i = 0; i < rows; i++) {
 		/* a copy: the sums of the loop above stay in registers */
 		UNROLL
 		for (size_t v = 0; v < vecs; v++)
 			sum[v] = acc[i * vecs + v];
-		code_dot_end(&r[i], x, chunks * CODE_CHUNK, c->cols, vecs, sum);
+		code_dot_end(&r[i], x, c->cols / CODE_CHUNK * CODE_CHUNK, c->cols, vecs, sum);
 		UNROLL
 		for (size_t v = 0; v < vecs; v++)
 			y[v][to + i] = v16_sum(sum[v]);

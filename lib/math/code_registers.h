@@ -11,15 +11,15 @@
 /* Rows side by side: the additions of one alone wait for each other. */
 enum { CODE_STREAMS = 2 };
 
-/*
- * So many chunks of `rows` rows times vecs vectors, added to acc[row * vecs + vector]; all r go behind
- * them.  ahead: code_distance.
- */
+/* The wide chunks of `rows` rows times vecs vectors, added to acc[row * vecs + vector]; all r go behind them. */
 static inline __attribute__((always_inline))
-void code_dot_chunks(struct code_row *r, size_t rows, size_t ahead, size_t chunks,
+void code_dot_chunks(const struct k3_code *c, struct code_row *r, size_t rows,
 		     const float *const *x, size_t vecs, v16 *acc)
 {
-	for (size_t k = 0; k < chunks; k++) {
+	/* what is near, of rows side by side, is another of them */
+	size_t ahead = rows > 1 ? k3_max(rows * c->row_size, AHEAD) : AHEAD;
+
+	for (size_t k = 0; k < c->cols / CODE_CHUNK; k++) {
 		UNROLL
 		for (unsigned s = 0; s < CODE_STEPS; s++) {
 			UNROLL

@@ -38,7 +38,8 @@ here() {
 	case $1 in
 	lib/math/lanes.h) [ "$sets" != portable ] ;;
 	lib/math/avx2.c) [ "${sets#*avx2}" != "$sets" ] ;;
-	lib/math/avx512.c | lib/math/code_registers.h) [ "${sets#*avx512}" != "$sets" ] ;;
+	# rows in pairs are there with AVX-512 only
+	lib/math/avx512.c | lib/math/code_registers.h | lib/math/code_lanes.h) [ "${sets#*avx512}" != "$sets" ] ;;
 	lib/math/neon.c) [ "${sets#*neon}" != "$sets" ] ;;
 	esac
 }
