@@ -6,7 +6,7 @@
 #include <math.h>
 
 /* Depths that are tried: steps that make a difference. */
-static const unsigned step[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 };
+static const unsigned step[] = { 1, 2, 4, 8, 16, 32, 64 };
 enum { STEPS = sizeof step / sizeof *step };
 
 /* Bytes of a turn and of a rest. */
@@ -20,7 +20,7 @@ static const uint64_t REST = 6ull << 30;
 static const uint64_t STALL = 50000000;
 enum { STALLS = 4 };
 
-/* Where more than one of so many requests was starved, something else than the depth is the limit. */
+/* Where the disk had nothing to do before more than one of so many requests, something else than the depth is the limit. */
 enum { STARVED = 8 };
 
 /* Of a round, in the order usual, other, other, usual, so that a disk that becomes slower does so for both. */
@@ -32,9 +32,10 @@ enum { LEAST = 3, MOST = 8 };
 /*
  * By logarithms of what a byte takes.  A difference is clear when it is so many times its standard
  * error, for which a round is taken to be off by at least NOISE: a few that agree by chance are not
- * enough.  More requests have to gain, since they go through more memory; fewer only must not lose.
+ * enough.  What replaces the usual depth has to gain, more requests as well as fewer, or it would go astray among
+ * equals.
  */
-static const double CLEAR = 3, NOISE = 0.03, GAIN = 0.03, LOSS = 0.01;
+static const double CLEAR = 3, NOISE = 0.03, GAIN = 0.015;
 
 static void start(struct k3_pace *p, unsigned at)
 {
@@ -106,7 +107,7 @@ static void go_on(struct k3_pace *p)
 
 static void decide(struct k3_pace *p)
 {
-	if (p->sum / p->rounds < (p->up ? -GAIN : LOSS)) {
+	if (p->sum / p->rounds < -GAIN) {
 		/* what helped may help more; of the new one's neighbours, the old one has failed */
 		p->usual = p->other;
 		p->failed = 1;

@@ -34,8 +34,8 @@ struct k3_pace {
 void k3_pace_init(struct k3_pace *p, unsigned most);
 
 /*
- * So many bytes have come, after so many nanoseconds in which there was something to read; starved: but not
- * always as much as there might have been.  May change depth.
+ * So many bytes have come, after so many nanoseconds in which there was something to read; starved: after
+ * a while without anything.  May change depth.
  */
 void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds, bool starved);
 

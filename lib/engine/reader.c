@@ -38,7 +38,7 @@ struct request {
 
 struct slot {
 	enum state state;
-	uint32_t users;			/* that have not yet given it back */
+	atomic_uint users;		/* that have not yet given it back */
 	struct request *request;	/* that it came by; NULL if it was in memory */
 	uint64_t offset;		/* in the file */
 	struct k3_entry entry;
@@ -56,9 +56,10 @@ struct k3_reader {
 	pthread_cond_t work;		/* for readers: there is room, or more is known */
 	pthread_cond_t quiet;		/* the last read has ended */
 	bool quit, active, ended;
+	bool wakes_users, wakes_reader;	/* once the lock is left */
 	unsigned reading;		/* requests on their way */
 	struct k3_pace pace;
-	bool starved;			/* since the last read ended there was a time without another one to begin */
+	bool starved;			/* since the last read ended none was on its way, and there was none to begin */
 	uint64_t since;			/* when the last of them came, or the first was made; 0: there are none */
 	int status;			/* of the first read that failed */
 	struct k3_err err;
@@ -67,6 +68,7 @@ struct k3_reader {
 	struct k3_step step;		/* whose entry number at is the next one */
 	uint64_t at;
 	bool looked;			/* next is filled in */
+	bool full;			/* it finds no place in the queue */
 	struct k3_entry next;
 	struct k3_place place;
 	struct request pending;		/* the one that is being put together */
@@ -76,7 +78,7 @@ struct k3_reader {
 	uint64_t published, released;	/* numbers of entries */
 	struct request *request;	/* one for each buffer */
 	struct request **idle;		/* a stack of those that are free */
-	unsigned idles;
+	atomic_uint idles;		/* changes with the lock held */
 
 	uint64_t bytes;
 	uint64_t waited;		/* nanoseconds */
@@ -98,17 +100,56 @@ uint64_t k3_reader_memory(const struct k3_reader_options *o)
 	return o->buffers * o->buffer;
 }
 
+/* ---- the lock, and who is woken ---- */
+
+/*
+ * Whoever is to be woken is so when the lock is free again: threads that wake only to wait for it cost a
+ * processor as much as the products of a block.
+ */
+static void leave(struct k3_reader *r)
+{
+	bool users = r->wakes_users, reader = r->wakes_reader;
+
+	r->wakes_users = r->wakes_reader = false;
+	pthread_mutex_unlock(&r->lock);
+	if (users)
+		pthread_cond_broadcast(&r->ready);
+	if (reader)
+		pthread_cond_signal(&r->work);
+}
+
+/* With the lock held, as again afterwards; somebody else may have what is waited for. */
+static void wait_for(struct k3_reader *r, pthread_cond_t *what)
+{
+	if (r->wakes_users)
+		pthread_cond_broadcast(&r->ready);
+	if (r->wakes_reader)
+		pthread_cond_signal(&r->work);
+	r->wakes_users = r->wakes_reader = false;
+	pthread_cond_wait(what, &r->lock);
+}
+
 /* Entries first .. first + n - 1 are here, or never will be: wakes those who wait for them. */
 static void announce(struct k3_reader *r, uint64_t first, uint64_t n)
 {
-	bool any = false;
-
 	for (uint64_t i = first; i < first + n; i++) {
-		any |= r->awaited[i % QUEUE];
+		r->wakes_users |= r->awaited[i % QUEUE];
 		r->awaited[i % QUEUE] = false;
 	}
-	if (any)
-		pthread_cond_broadcast(&r->ready);
+}
+
+static bool may_read(const struct k3_reader *r)
+{
+	return r->reading < r->pace.depth;
+}
+
+/*
+ * There may be something to read: wakes somebody who reads, and whoever then finds something wakes the next.
+ * Nobody is woken who may not read: whoever's read ends looks for another one.
+ */
+static void wake_reader(struct k3_reader *r)
+{
+	r->wakes_reader |= may_read(r);
 }
 
 /* ---- putting requests together ---- */
@@ -202,7 +243,8 @@ static bool gather(struct k3_reader *r, struct request *q)
 	for (;;) {
 		uint64_t number = r->published + q->entries;
 
-		if (look(r) != K3_WALK_STEP || number - r->released == QUEUE)
+		r->full = number - r->released == QUEUE;
+		if (r->full || look(r) != K3_WALK_STEP)
 			return q->entries;
 		if (q->entries && (r->next.data || !continues(r, q)))
 			return true;
@@ -219,21 +261,6 @@ static bool gather(struct k3_reader *r, struct request *q)
 static bool stopped(const struct k3_reader *r)
 {
 	return !r->active || r->status;
-}
-
-static bool may_read(const struct k3_reader *r)
-{
-	return r->reading < r->pace.depth;
-}
-
-/*
- * There may be something to read: wakes somebody who reads, and whoever then finds something wakes the next.
- * Nobody is woken who may not read: whoever's read ends looks for another one.
- */
-static void wake_reader(struct k3_reader *r)
-{
-	if (may_read(r))
-		pthread_cond_signal(&r->work);
 }
 
 /* Where the bytes of an entry lie in the buffer of its request. */
@@ -269,10 +296,8 @@ static struct request *next_request(struct k3_reader *r)
 		return NULL;
 	if (!r->status && gather(r, &r->pending) && !r->status)
 		return r->idles && may_read(r) ? publish(r) : NULL;
-	if (r->status || look(r) == K3_WALK_END) {
-		r->ended = true;
-		pthread_cond_broadcast(&r->ready);
-	}
+	if (r->status || look(r) == K3_WALK_END)
+		r->ended = r->wakes_users = true;
 	return NULL;
 }
 
@@ -291,7 +316,7 @@ static void account(struct k3_reader *r, uint64_t size, int rc, const struct k3_
 	if (rc && !r->status) {
 		r->status = rc;
 		r->err = *err;
-		pthread_cond_broadcast(&r->ready);
+		r->wakes_users = true;
 	}
 	if (!r->reading)
 		pthread_cond_broadcast(&r->quiet);
@@ -303,7 +328,7 @@ static void read_request(struct k3_reader *r, struct request *q)
 	struct k3_err err;
 	int rc;
 
-	pthread_mutex_unlock(&r->lock);
+	leave(r);
 	rc = k3_direct_read(q->file, q->data, size(q), offset(q), q->end - offset(q), &err);
 	pthread_mutex_lock(&r->lock);
 	for (uint64_t i = 0; i < q->entries; i++)
@@ -317,7 +342,7 @@ static void read_ahead(struct k3_reader *r, const struct k3_hoard_read *h)
 	struct k3_err err;
 	int rc;
 
-	pthread_mutex_unlock(&r->lock);
+	leave(r);
 	rc = k3_direct_read(h->file, h->to, h->size, h->offset, h->need, &err);
 	pthread_mutex_lock(&r->lock);
 	if (!rc)
@@ -332,7 +357,7 @@ static bool read_one(struct k3_reader *r)
 	struct k3_hoard_read h;
 
 	if (!q && (stopped(r) || !may_read(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h))) {
-		r->starved |= may_read(r);
+		r->starved |= !r->reading;
 		return false;
 	}
 	if (!r->since)
@@ -356,9 +381,9 @@ static void *read_requests(void *arg)
 			continue;
 		if (!r->reading)
 			r->since = 0;
-		pthread_cond_wait(&r->work, &r->lock);
+		wait_for(r, &r->work);
 	}
-	pthread_mutex_unlock(&r->lock);
+	leave(r);
 	return NULL;
 }
 
@@ -454,8 +479,8 @@ void k3_reader_end(struct k3_reader *r)
 	pthread_mutex_lock(&r->lock);
 	r->active = false;
 	while (r->reading)
-		pthread_cond_wait(&r->quiet, &r->lock);
-	pthread_mutex_unlock(&r->lock);
+		wait_for(r, &r->quiet);
+	leave(r);
 }
 
 void k3_reader_lock(struct k3_reader *r)
@@ -465,7 +490,7 @@ void k3_reader_lock(struct k3_reader *r)
 
 void k3_reader_unlock(struct k3_reader *r)
 {
-	pthread_mutex_unlock(&r->lock);
+	leave(r);
 }
 
 void k3_reader_known(struct k3_reader *r)
@@ -503,48 +528,45 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 	while (!(rc = arrived(r, n, err))) {
 		since = since ? since : k3_nanoseconds();
 		r->awaited[n % QUEUE] = true;
-		pthread_cond_wait(&r->ready, &r->lock);
+		wait_for(r, &r->ready);
 	}
 	if (since)
 		r->waited += k3_nanoseconds() - since;
 	if (rc > 0)
 		*out = r->slot[n % QUEUE].entry;
-	pthread_mutex_unlock(&r->lock);
+	leave(r);
 	return rc > 0 ? 0 : rc;
 }
 
-/*
- * With the lock held, which is left meanwhile, since while another buffer is free nobody waits for this one.
- * The entry still counts among the users of its request, so its slot and its buffer stay what they are.
- */
-static void make_own(struct k3_reader *r, const struct slot *s)
+/* Nobody uses the entry any more. */
+static void give_back(struct k3_reader *r, struct slot *s)
 {
-	pthread_mutex_unlock(&r->lock);
-	k3_direct_used(bytes_of(s), s->entry.bytes);
-	pthread_mutex_lock(&r->lock);
+	struct request *q = s->request;
+
+	s->state = FREE;
+	if (q && !--q->users) {
+		r->idle[r->idles++] = q;
+		wake_reader(r);
+	}
+	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
+		r->released++;
+	/* nobody is woken for a few entries in memory: that would cost more than they do */
+	if (r->full && r->published - r->released < QUEUE / 2)
+		wake_reader(r);
 }
 
 void k3_reader_release(struct k3_reader *r, uint64_t n)
 {
 	struct slot *s = &r->slot[n % QUEUE];
-	struct request *q = s->request;
-	bool freed = false;
 
+	if (atomic_fetch_sub(&s->users, 1) > 1)
+		return;
+	/* while another buffer is free nobody waits for this one */
+	if (s->request && r->idles)
+		k3_direct_used(bytes_of(s), s->entry.bytes);
 	pthread_mutex_lock(&r->lock);
-	if (!--s->users) {
-		if (q && r->idles)
-			make_own(r, s);
-		s->state = FREE;
-		freed = q && !--q->users;
-		if (freed)
-			r->idle[r->idles++] = q;
-	}
-	while (r->released < r->published && r->slot[r->released % QUEUE].state == FREE)
-		r->released++;
-	/* nobody is woken for a few entries in memory: that would cost more than they do */
-	if (freed || r->published - r->released < QUEUE / 2)
-		wake_reader(r);
-	pthread_mutex_unlock(&r->lock);
+	give_back(r, s);
+	leave(r);
 }
 
 void k3_reader_count(struct k3_reader *r, struct k3_reader_counts *out)

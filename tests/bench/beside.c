@@ -2,17 +2,22 @@
 /*
  * beside.c - how fast a program reads, beside how fast the disk is in the same moments.
  *
- *	beside FILE COMMAND [ARGUMENT...]
+ *	beside [-m MODEL [-e PERCENT]] FILE COMMAND [ARGUMENT...]
  *
  * A disk that wanders by a factor of two within a minute says nothing about a program from one run to the
  * next.  So the program runs for a second, is stopped, FILE is read for a quarter of one into
  * memory that nobody looks at, and the program goes on, until it ends.  Its bytes are those
  * that the kernel counts, its time is what it was not stopped for.  Sometimes a disk is best with few requests into little
- * memory and sometimes with many: FILE is read in both ways in turns, and the better one counts.
+ * memory and sometimes with many: FILE is read in two ways in turns, and the better one counts.
+ *
+ * Some places of a disk can be faster than others, and a program that streams a model does not stay in its trunk
+ * file.  With -m, in further turns, PERCENT (25) of the bytes come from anywhere in the shards of MODEL, as much as an expert
+ * at a time: what the disk gives for places like those of the program, to somebody who does nothing else.
  */
 #include "sys/direct.h"
 #include "sys/small.h"
 
+#include <glob.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,35 +27,78 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WAYS = 2, MOST_READERS = 8, MOST_REQUEST = 2 << 20 };
+enum { MOST_READERS = 8, MOST_REQUEST = 2 << 20, EXPERT = 16 << 20, ALONG = 2, WAYS = 4 };
+
+/* The first ones go along FILE, the others to experts too. */
 static const struct way {
 	int readers;
 	uint64_t request;
-} ways[WAYS] = { { 4, 1 << 20 }, { MOST_READERS, MOST_REQUEST } };
+} ways[WAYS] = {
+	{ 4, 1 << 20 },
+	{ MOST_READERS, MOST_REQUEST },
+	{ 4, MOST_REQUEST },
+	{ MOST_READERS, MOST_REQUEST },
+};
 
 static const uint64_t RUNS = 1000000000, IS_STOPPED = 250000000;
 
+struct file {
+	struct k3_direct direct;
+	uint64_t size;
+};
+
 static struct {
-	struct k3_direct file;
+	struct file file, *shard;
+	size_t shards;
+	uint64_t percent;
 	unsigned char *memory;
 	const struct way *way;
-	atomic_uint_least64_t next;	/* offset of the next request */
-	uint64_t size, until;		/* of the file; when to leave off */
+	atomic_uint_least64_t next;	/* where the next request would be, if all were along one file */
+	uint64_t until;			/* when to leave off */
 	atomic_uint_least64_t bytes;	/* of this while */
 } bare;
 
+_Noreturn static void fail(const char *text)
+{
+	fprintf(stderr, "beside: %s\n", text);
+	exit(1);
+}
+
+static uint64_t scattered(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
+/* The file and the offset of a request, of which `at` bytes were asked for before. */
+static struct file *place(uint64_t at, uint64_t *offset)
+{
+	uint64_t n = bare.way->request, round = (uint64_t)EXPERT * 100 / bare.percent / n * n;
+	uint64_t trunk = round - EXPERT, nth = at / round, within = at % round / n * n, random;
+	bool along = bare.way < ways + ALONG;
+	struct file *f = &bare.file;
+
+	if (along || within < trunk) {
+		*offset = (along ? at / n * n : nth * trunk + within) % (f->size / n * n);
+		return f;
+	}
+	random = scattered(nth);
+	f = &bare.shard[random % bare.shards];
+	*offset = k3_direct_down(scattered(random) % (f->size - EXPERT)) + within - trunk;
+	return f;
+}
+
 static void *read_bare(void *memory)
 {
-	uint64_t n = bare.way->request;
+	uint64_t n = bare.way->request, offset;
 	struct k3_err err;
 
 	while (k3_nanoseconds() < bare.until) {
-		uint64_t at = atomic_fetch_add(&bare.next, n) % (bare.size / n * n) / n * n;
+		struct file *f = place(atomic_fetch_add(&bare.next, n), &offset);
 
-		if (k3_direct_read(&bare.file, memory, n, at, n, &err)) {
-			fprintf(stderr, "beside: %s\n", err.text);
-			exit(1);
-		}
+		if (k3_direct_read(&f->direct, memory, n, offset, n, &err))
+			fail(err.text);
 		atomic_fetch_add(&bare.bytes, n);
 	}
 	return NULL;
@@ -115,7 +163,7 @@ static bool ends_within(pid_t pid, uint64_t nanoseconds)
 static bool take_turns(pid_t pid, struct sum *sum, struct sum *way)
 {
 	uint64_t began = k3_nanoseconds();
-	unsigned turn = 0;
+	unsigned turn = 0, n = bare.shards ? WAYS : ALONG;
 	siginfo_t info;
 
 	while (!ends_within(pid, RUNS)) {
@@ -124,7 +172,7 @@ static bool take_turns(pid_t pid, struct sum *sum, struct sum *way)
 		    info.si_code != CLD_STOPPED)
 			break;
 		sum->time += k3_nanoseconds() - began;
-		read_for_a_while(&ways[turn % WAYS], &way[turn % WAYS]);
+		read_for_a_while(&ways[turn % n], &way[turn % n]);
 		turn++;
 		began = k3_nanoseconds();
 		kill(pid, SIGCONT);
@@ -135,47 +183,94 @@ static bool take_turns(pid_t pid, struct sum *sum, struct sum *way)
 	       !info.si_status;
 }
 
-/* GB/s */
-static double rate_of(const struct sum *s)
+/* GB/s, of the best one of some ways. */
+static double best(const struct sum *s, int n)
 {
-	return s->time ? (double)s->bytes / (double)s->time : 0;
+	double rate = 0;
+
+	for (int i = 0; i < n; i++)
+		if (s[i].time)
+			rate = fmax((double)s[i].bytes / (double)s[i].time, rate);
+	return rate;
+}
+
+static void open_file(struct file *f, const char *path, uint64_t least)
+{
+	struct k3_err err;
+	struct stat st;
+
+	if (k3_direct_open(&f->direct, path, &err))
+		fail(err.text);
+	if (fstat(f->direct.fd, &st) || st.st_size <= (off_t)least) {
+		fprintf(stderr, "beside: %s: smaller than what is read at a time\n", path);
+		exit(1);
+	}
+	f->size = (uint64_t)st.st_size;
+}
+
+static void open_shards(const char *model)
+{
+	char pattern[4096];
+	glob_t found;
+
+	snprintf(pattern, sizeof pattern, "%s/*.safetensors", model);
+	if (glob(pattern, 0, NULL, &found))
+		fail("no shards");
+	bare.shards = found.gl_pathc;
+	bare.shard = calloc(bare.shards, sizeof *bare.shard);
+	if (!bare.shard)
+		fail("no memory");
+	for (size_t i = 0; i < bare.shards; i++)
+		open_file(&bare.shard[i], found.gl_pathv[i], EXPERT);
+}
+
+static void read_options(int argc, char **argv)
+{
+	int c;
+
+	bare.percent = 25;
+	while ((c = getopt(argc, argv, "+m:e:")) != -1) {
+		if (c == 'm')
+			open_shards(optarg);
+		else if (c == 'e')
+			bare.percent = strtoull(optarg, NULL, 10);
+	}
+	if (argc - optind < 2 || bare.percent < 1 || bare.percent > 100) {
+		fprintf(stderr, "usage: beside [-m MODEL [-e PERCENT]] FILE COMMAND [ARGUMENT...]\n");
+		exit(2);
+	}
+	open_file(&bare.file, argv[optind], MOST_REQUEST);
+	bare.memory = k3_huge_new((size_t)MOST_READERS * MOST_REQUEST);
+	if (!bare.memory)
+		fail("no memory");
 }
 
 int main(int argc, char **argv)
 {
 	struct sum sum = { 0 }, way[WAYS] = { 0 };
-	double rate, disk;
-	struct k3_err err;
-	struct stat st;
+	double rate, disk, mixed;
+	char **command;
 	pid_t pid;
 
-	if (argc < 3) {
-		fprintf(stderr, "usage: beside FILE COMMAND [ARGUMENT...]\n");
-		return 2;
-	}
-	if (k3_direct_open(&bare.file, argv[1], &err)) {
-		fprintf(stderr, "beside: %s\n", err.text);
-		return 1;
-	}
-	bare.memory = k3_huge_new((size_t)MOST_READERS * MOST_REQUEST);
-	if (!bare.memory || fstat(bare.file.fd, &st) || st.st_size < MOST_REQUEST) {
-		fprintf(stderr, "beside: %s: no memory, or smaller than a request\n", argv[1]);
-		return 1;
-	}
-	bare.size = (uint64_t)st.st_size;
+	read_options(argc, argv);
+	command = argv + optind + 1;
 	pid = fork();
 	if (pid == 0) {
-		execvp(argv[2], argv + 2);
-		perror(argv[2]);
+		execvp(*command, command);
+		perror(*command);
 		_exit(127);
 	}
 	if (pid < 0 || !take_turns(pid, &sum, way) || !way[0].time || !sum.bytes) {
-		fprintf(stderr, "beside: %s failed, ended within a second, or read nothing\n", argv[2]);
+		fprintf(stderr, "beside: %s failed, ended within a second, or read nothing\n", *command);
 		return 1;
 	}
-	rate = rate_of(&sum);
-	disk = fmax(rate_of(&way[0]), rate_of(&way[1]));
-	fprintf(stderr, "beside: %.1f s, %.1f GB at %.3f GB/s; the disk %.3f GB/s; over %.3f\n",
+	rate = best(&sum, 1);
+	disk = best(way, ALONG);
+	mixed = best(way + ALONG, WAYS - ALONG);
+	fprintf(stderr, "beside: %.1f s, %.1f GB at %.3f GB/s; the disk %.3f GB/s; over %.3f",
 		(double)sum.time / 1e9, (double)sum.bytes / 1e9, rate, disk, disk / rate);
+	if (mixed > 0)
+		fprintf(stderr, "; at places like these %.3f GB/s; over %.3f", mixed, mixed / rate);
+	fprintf(stderr, "\n");
 	return 0;
 }
