@@ -2,7 +2,7 @@
 /*
  * reader.c - a queue of entries in the order of use, and buffers that their bytes lie in.
  *
- * One lock guards it all.  Requests are put together one at a time, in the order of use.  Whoever
+ * One lock guards it all, but for the count of an entry's users.  Requests are put together one at a time, in the order of use.  Whoever
  * holds an entry gives it back without waiting for a later one; only the scales of an
  * expert's matrix are held until its last block is done.  So with a buffer for these, one
  * for each worker and one more there is always one that becomes free.
@@ -24,6 +24,9 @@
 
 /* Entries in the queue.  STACK: a reader's thread calls little but pread. */
 enum { QUEUE = 1024, STACK = 128 << 10 };
+
+/* A full queue is read on for when half of it is free: the scales that are held as long as their blocks must lie in the other half. */
+_Static_assert(K3_EXPERT_BLOCKS < QUEUE / 2, "the queue is too short for an expert's matrix");
 
 enum state { FREE, READING, HERE, BROKEN };
 
@@ -104,7 +107,7 @@ uint64_t k3_reader_memory(const struct k3_reader_options *o)
 
 /*
  * Whoever is to be woken is so when the lock is free again: threads that wake only to wait for it cost a
- * processor as much as the products of a block.
+ * processor as much as the products of a block.  Only who goes to sleep himself wakes users first.
  */
 static void leave(struct k3_reader *r)
 {
@@ -123,9 +126,7 @@ static void wait_for(struct k3_reader *r, pthread_cond_t *what)
 {
 	if (r->wakes_users)
 		pthread_cond_broadcast(&r->ready);
-	if (r->wakes_reader)
-		pthread_cond_signal(&r->work);
-	r->wakes_users = r->wakes_reader = false;
+	r->wakes_users = false;
 	pthread_cond_wait(what, &r->lock);
 }
 

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOST_READERS = 8, MOST_REQUEST = 2 << 20, EXPERT = 16 << 20, ALONG = 2, WAYS = 4 };
@@ -80,7 +81,8 @@ static struct file *place(uint64_t at, uint64_t *offset)
 	struct file *f = &bare.file;
 
 	if (along || within < trunk) {
-		*offset = (along ? at / n * n : nth * trunk + within) % (f->size / n * n);
+		/* half of the file apart, so that neither finds what the other one has read */
+		*offset = (along ? at / n * n : f->size / 2 / n * n + nth * trunk + within) % (f->size / n * n);
 		return f;
 	}
 	random = scattered(nth);
@@ -229,6 +231,7 @@ static void read_options(int argc, char **argv)
 	int c;
 
 	bare.percent = 25;
+	bare.next = (uint64_t)time(NULL) % 1000000 << 30;	/* other places in each run */
 	while ((c = getopt(argc, argv, "+m:e:")) != -1) {
 		if (c == 'm')
 			open_shards(optarg);

@@ -96,7 +96,7 @@ static void test_change(void)
 	   "a disk that changes: %.3f, %.3f, %.3f, %.3f of the best speed", e[0], e[1], e[2], e[3]);
 }
 
-/* Where the processors are the limit, all depths are equally good, and the fewest would do: until the disk is it. */
+/* Where the processors are the limit, all depths are equally good, and nothing is compared. */
 static void test_starved(void)
 {
 	struct k3_pace p;
