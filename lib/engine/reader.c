@@ -2,8 +2,8 @@
 /*
  * reader.c - a queue of entries in the order of use, and buffers that their bytes lie in.
  *
- * One lock guards it all, but for the count of an entry's users.  Requests are put together one at a time, in the order of use.  Whoever
- * holds an entry gives it back without waiting for a later one; only the scales of an
+ * One lock guards it all, but for the count of an entry's users.  Requests are put together one at
+ * a time, in the order of use.  Whoever holds an entry gives it back without waiting for a later one; only the scales of an
  * expert's matrix are held until its last block is done.  So with a buffer for these, one
  * for each worker and one more there is always one that becomes free.
  *
@@ -106,8 +106,8 @@ uint64_t k3_reader_memory(const struct k3_reader_options *o)
 /* ---- the lock, and who is woken ---- */
 
 /*
- * Whoever is to be woken is so when the lock is free again: threads that wake only to wait for it cost a
- * processor as much as the products of a block.  Only who goes to sleep himself wakes users first.
+ * Leaves the lock after what may have set a flag to wake somebody.  He is woken when the lock is free again: threads
+ * that wake only to wait for it cost a processor as much as the products of a block.
  */
 static void leave(struct k3_reader *r)
 {
@@ -119,15 +119,6 @@ static void leave(struct k3_reader *r)
 		pthread_cond_broadcast(&r->ready);
 	if (reader)
 		pthread_cond_signal(&r->work);
-}
-
-/* With the lock held, as again afterwards; somebody else may have what is waited for. */
-static void wait_for(struct k3_reader *r, pthread_cond_t *what)
-{
-	if (r->wakes_users)
-		pthread_cond_broadcast(&r->ready);
-	r->wakes_users = false;
-	pthread_cond_wait(what, &r->lock);
 }
 
 /* Entries first .. first + n - 1 are here, or never will be: wakes those who wait for them. */
@@ -357,10 +348,8 @@ static bool read_one(struct k3_reader *r)
 	struct request *q = next_request(r);
 	struct k3_hoard_read h;
 
-	if (!q && (stopped(r) || !may_read(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h))) {
-		r->starved |= !r->reading;
+	if (!q && (stopped(r) || !may_read(r) || !r->o.hoard || !k3_hoard_next(r->o.hoard, &h)))
 		return false;
-	}
 	if (!r->since)
 		r->since = k3_nanoseconds();
 	r->reading++;
@@ -372,18 +361,28 @@ static bool read_one(struct k3_reader *r)
 	return true;
 }
 
+/* There is nothing to read. */
+static void sleep_until_work(struct k3_reader *r)
+{
+	if (!r->reading) {
+		r->since = 0;
+		r->starved = true;
+	}
+	/* entries in memory may have come, or the end */
+	if (r->wakes_users)
+		pthread_cond_broadcast(&r->ready);
+	r->wakes_users = false;
+	pthread_cond_wait(&r->work, &r->lock);
+}
+
 static void *read_requests(void *arg)
 {
 	struct k3_reader *r = arg;
 
 	pthread_mutex_lock(&r->lock);
-	while (!r->quit) {
-		if (read_one(r))
-			continue;
-		if (!r->reading)
-			r->since = 0;
-		wait_for(r, &r->work);
-	}
+	while (!r->quit)
+		if (!read_one(r))
+			sleep_until_work(r);
 	leave(r);
 	return NULL;
 }
@@ -480,8 +479,8 @@ void k3_reader_end(struct k3_reader *r)
 	pthread_mutex_lock(&r->lock);
 	r->active = false;
 	while (r->reading)
-		wait_for(r, &r->quiet);
-	leave(r);
+		pthread_cond_wait(&r->quiet, &r->lock);
+	pthread_mutex_unlock(&r->lock);
 }
 
 void k3_reader_lock(struct k3_reader *r)
@@ -529,13 +528,13 @@ int k3_reader_get(struct k3_reader *r, uint64_t n, struct k3_entry *out, struct 
 	while (!(rc = arrived(r, n, err))) {
 		since = since ? since : k3_nanoseconds();
 		r->awaited[n % QUEUE] = true;
-		wait_for(r, &r->ready);
+		pthread_cond_wait(&r->ready, &r->lock);
 	}
 	if (since)
 		r->waited += k3_nanoseconds() - since;
 	if (rc > 0)
 		*out = r->slot[n % QUEUE].entry;
-	leave(r);
+	pthread_mutex_unlock(&r->lock);
 	return rc > 0 ? 0 : rc;
 }
 

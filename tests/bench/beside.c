@@ -2,7 +2,7 @@
 /*
  * beside.c - how fast a program reads, beside how fast the disk is in the same moments.
  *
- *	beside [-m MODEL [-e PERCENT]] FILE COMMAND [ARGUMENT...]
+ *	beside [-m MODEL] FILE COMMAND [ARGUMENT...]
  *
  * A disk that wanders by a factor of two within a minute says nothing about a program from one run to the
  * next.  So the program runs for a second, is stopped, FILE is read for a quarter of one into
@@ -11,11 +11,12 @@
  * memory and sometimes with many: FILE is read in two ways in turns, and the better one counts.
  *
  * Some places of a disk can be faster than others, and a program that streams a model does not stay in its trunk
- * file.  With -m, in further turns, PERCENT (25) of the bytes come from anywhere in the shards of MODEL, as much as an expert
+ * file.  With -m, in further turns, a quarter of the bytes come from anywhere in the shards of MODEL, as much as an expert
  * at a time: what the disk gives for places like those of the program, to somebody who does nothing else.
  */
 #include "sys/direct.h"
 #include "sys/small.h"
+#include "../unit/rng.h"
 
 #include <glob.h>
 #include <math.h>
@@ -28,7 +29,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_READERS = 8, MOST_REQUEST = 2 << 20, EXPERT = 16 << 20, ALONG = 2, WAYS = 4 };
+enum { MOST_READERS = 8, MOST_REQUEST = 2 << 20, ALONG = 2, WAYS = 4 };
+
+/* Bytes of FILE, and of a shard behind them: near those of three experts, and of one. */
+enum { TRUNK = 48 << 20, EXPERT = 16 << 20 };
 
 /* The first ones go along FILE, the others to experts too. */
 static const struct way {
@@ -51,7 +55,6 @@ struct file {
 static struct {
 	struct file file, *shard;
 	size_t shards;
-	uint64_t percent;
 	unsigned char *memory;
 	const struct way *way;
 	atomic_uint_least64_t next;	/* where the next request would be, if all were along one file */
@@ -65,29 +68,22 @@ _Noreturn static void fail(const char *text)
 	exit(1);
 }
 
-static uint64_t scattered(uint64_t x)
-{
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
 /* The file and the offset of a request, of which `at` bytes were asked for before. */
 static struct file *place(uint64_t at, uint64_t *offset)
 {
-	uint64_t n = bare.way->request, round = (uint64_t)EXPERT * 100 / bare.percent / n * n;
-	uint64_t trunk = round - EXPERT, nth = at / round, within = at % round / n * n, random;
+	uint64_t n = bare.way->request, nth = at / (TRUNK + EXPERT);
+	uint64_t within = at % (TRUNK + EXPERT) / n * n;
 	bool along = bare.way < ways + ALONG;
+	struct rng rng = { nth };
 	struct file *f = &bare.file;
 
-	if (along || within < trunk) {
+	if (along || within < TRUNK) {
 		/* half of the file apart, so that neither finds what the other one has read */
-		*offset = (along ? at / n * n : f->size / 2 / n * n + nth * trunk + within) % (f->size / n * n);
+		*offset = (along ? at / n * n : f->size / 2 / n * n + nth * TRUNK + within) % (f->size / n * n);
 		return f;
 	}
-	random = scattered(nth);
-	f = &bare.shard[random % bare.shards];
-	*offset = k3_direct_down(scattered(random) % (f->size - EXPERT)) + within - trunk;
+	f = &bare.shard[rng_u64(&rng) % bare.shards];
+	*offset = k3_direct_down(rng_u64(&rng) % (f->size - EXPERT)) + within - TRUNK;
 	return f;
 }
 
@@ -230,16 +226,11 @@ static void read_options(int argc, char **argv)
 {
 	int c;
 
-	bare.percent = 25;
 	bare.next = (uint64_t)time(NULL) % 1000000 << 30;	/* other places in each run */
-	while ((c = getopt(argc, argv, "+m:e:")) != -1) {
-		if (c == 'm')
-			open_shards(optarg);
-		else if (c == 'e')
-			bare.percent = strtoull(optarg, NULL, 10);
-	}
-	if (argc - optind < 2 || bare.percent < 1 || bare.percent > 100) {
-		fprintf(stderr, "usage: beside [-m MODEL [-e PERCENT]] FILE COMMAND [ARGUMENT...]\n");
+	while ((c = getopt(argc, argv, "+m:")) == 'm')
+		open_shards(optarg);
+	if (c != -1 || argc - optind < 2) {
+		fprintf(stderr, "usage: beside [-m MODEL] FILE COMMAND [ARGUMENT...]\n");
 		exit(2);
 	}
 	open_file(&bare.file, argv[optind], MOST_REQUEST);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pace.c - made-up disks: whichever depth is the best of one, most of the bytes come with it. */
+/* pace.c - made-up disks: whichever depth is the best of one, it is read nearly as fast as with that. */
 #include "engine/pace.h"
 #include "rng.h"
 #include "tap.h"
