@@ -166,6 +166,8 @@ static bool stalled(const struct k3_pace *p, uint64_t nanoseconds)
 void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds, bool starved)
 {
 	if (stalled(p, nanoseconds)) {
+		/* the next one counts: if the disk stays like this, it does not hang */
+		p->typical = 0;
 		if (!p->rests)
 			start(p, in_turn(p));
 		return;

@@ -24,6 +24,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -250,6 +251,8 @@ int main(int argc, char **argv)
 	command = argv + optind + 1;
 	pid = fork();
 	if (pid == 0) {
+		/* or it would stay stopped where a bare read fails */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		execvp(*command, command);
 		perror(*command);
 		_exit(127);

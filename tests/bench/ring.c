@@ -17,26 +17,34 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-enum { READERS = 8, USERS = 2, BUFFERS = 32, ROUNDS = 100, BIGGEST = 2 << 20 };
+enum { READERS = 12, USERS = 2, BUFFERS = 32, ROUNDS = 100, BIGGEST = 2 << 20 };
 
-/* look: hash every byte; compute: and four times as many in the first cache; own: then write every line. */
+/* What is done with a buffer; each does what the ones before it do. */
+enum use {
+	NOTHING,
+	HASHED,
+	WRITTEN,	/* each line, with what it holds */
+	WORKED		/* and four times as many bytes hashed in the first cache */
+};
+
 static const struct way {
 	const char *name;
 	size_t request;
 	unsigned depth, buffers;
-	bool last_first, look, compute, own;
+	bool last_first;
+	enum use use;
 } ways[] = {
-	{ "5 buffers of 1 MB, in turn", 1 << 20, 4, 5, false, false, false, false },
-	{ "10, in turn", 1 << 20, 4, 10, false, false, false, false },
-	{ "10, last first", 1 << 20, 4, 10, true, false, false, false },
-	{ "10, in turn, used", 1 << 20, 4, 10, false, true, true, false },
-	{ "10, last first, used", 1 << 20, 4, 10, true, true, true, false },
-	{ "  three requests", 1 << 20, 3, 10, true, true, true, false },
-	{ "    lines written", 1 << 20, 3, 10, true, true, true, true },
-	{ "  one of 2 MB, lines written", 2 << 20, 1, 5, true, true, true, true },
-	{ "    never looked at", 2 << 20, 1, 5, true, false, false, false },
-	{ "  two of 2 MB", 2 << 20, 2, 5, true, true, true, false },
-	{ "  six of 512 KB", 1 << 19, 6, 20, true, true, true, false },
+	{ "four of 1 MB, 5 buffers", 1 << 20, 4, 5, true, NOTHING },
+	{ "  10 buffers in turn", 1 << 20, 4, 10, false, NOTHING },
+	{ "    hashed", 1 << 20, 4, 10, false, HASHED },
+	{ "  10 buffers, last first", 1 << 20, 4, 10, true, NOTHING },
+	{ "    hashed", 1 << 20, 4, 10, true, HASHED },
+	{ "    and lines written", 1 << 20, 4, 10, true, WRITTEN },
+	{ "eight of 2 MB, 9 buffers", 2 << 20, 8, 9, true, NOTHING },
+	{ "twelve of 2 MB, 16 buffers", 2 << 20, 12, 16, true, NOTHING },
+	{ "    hashed", 2 << 20, 12, 16, true, HASHED },
+	{ "    and lines written", 2 << 20, 12, 16, true, WRITTEN },
+	{ "    and computed with", 2 << 20, 12, 16, true, WORKED },
 };
 
 enum { WAYS = sizeof ways / sizeof *ways };
@@ -104,11 +112,11 @@ static void *use_all(void *arg)
 		while (!job.here[i])
 			pthread_cond_wait(&job.ready, &job.lock);
 		pthread_mutex_unlock(&job.lock);
-		if (job.way->look)
+		if (job.way->use >= HASHED)
 			sum += XXH3_64bits(place(job.buffer[i]), job.way->request);
-		for (size_t n = 0; job.way->compute && n < 4 * job.way->request; n += sizeof cached)
+		for (size_t n = 0; job.way->use == WORKED && n < 4 * job.way->request; n += sizeof cached)
 			sum += XXH3_64bits_withSeed(cached, sizeof cached, sum);
-		if (job.way->own)
+		if (job.way->use >= WRITTEN)
 			k3_direct_used(place(job.buffer[i]), job.way->request);
 		pthread_mutex_lock(&job.lock);
 		job.idle[job.way->last_first ? job.last++ : job.last++ % BUFFERS] = job.buffer[i];

@@ -96,6 +96,19 @@ static void test_change(void)
 	   "a disk that changes: %.3f, %.3f, %.3f, %.3f of the best speed", e[0], e[1], e[2], e[3]);
 }
 
+/* It becomes so slow that each request takes as long as one that hangs. */
+static void test_lasting(void)
+{
+	struct disk quick = { 50, .1, 1, false }, slow = { 1500, .01, 100, false };
+	struct k3_pace p;
+	double e;
+
+	k3_pace_init(&p, MOST);
+	efficiency(&p, &quick, 20, .03);
+	e = efficiency(&p, &slow, 80, .03);
+	ok(p.typical && e > .85, "a disk that becomes much slower and stays so: %.3f of the best speed", e);
+}
+
 /* Where the processors are the limit, all depths are equally good, and nothing is compared. */
 static void test_starved(void)
 {
@@ -128,6 +141,7 @@ int main(void)
 		test_disk(100, .1, 1, 1, noise[i], 1);
 	}
 	test_change();
+	test_lasting();
 	test_starved();
 	return tap_done();
 }
