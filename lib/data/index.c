@@ -89,11 +89,19 @@ static int same_contents(const struct k3_index *ix, const char *config, struct k
 	return rc;
 }
 
-/* Compares one file with what the index knows of it; *later is set if its time differs. */
-static int same_file(const struct k3_index *ix, const char *path, uint64_t size, int64_t mtime,
+static int other_size(const struct k3_index *ix, const char *path, uint64_t is, uint64_t was,
+		      struct k3_err *err)
+{
+	return k3_fail(err, K3_ESTALE, "%s: stale: %s has %" PRIu64 " bytes, but had %" PRIu64
+		       "; make the index anew with k3-index", ix->file, path, is, was);
+}
+
+/* Compares one file with what the index knows of it; if its time is another one, *later is set, and *mtime is that. */
+static int same_file(const struct k3_index *ix, const char *path, uint64_t size, int64_t *mtime,
 		     bool *later, struct k3_err *err)
 {
 	struct stat s;
+	int64_t now;
 
 	if (stat(path, &s)) {
 		if (errno == ENOENT)
@@ -102,25 +110,25 @@ static int same_file(const struct k3_index *ix, const char *path, uint64_t size,
 		return k3_fail_errno(err, "%s", path);
 	}
 	if ((uint64_t)s.st_size != size)
-		return k3_fail(err, K3_ESTALE, "%s: stale: %s has %jd bytes, but had %" PRIu64
-			       "; make the index anew with k3-index", ix->file, path,
-			       (intmax_t)s.st_size, size);
-	if ((int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec != mtime)
+		return other_size(ix, path, (uint64_t)s.st_size, size, err);
+	now = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+	if (now != *mtime)
 		*later = true;
+	*mtime = now;
 	return 0;
 }
 
-int k3_index_fresh(const struct k3_index *ix, struct k3_err *err)
+int k3_index_fresh(struct k3_index *ix, struct k3_err *err)
 {
 	char *config = k3_index_join(ix->directory, "config.json");
 	uint64_t size;
 	int64_t mtime = k3_index_config_mtime(ix, &size);
 	bool later = false;
-	int rc = config ? same_file(ix, config, size, mtime, &later, err) : k3_fail_nomem(err);
+	int rc = config ? same_file(ix, config, size, &mtime, &later, err) : k3_fail_nomem(err);
 
 	for (uint32_t i = 0; !rc && i < ix->shards; i++) {
 		if (!ix->shard[i].absent)
-			rc = same_file(ix, ix->path[i], ix->shard[i].size, ix->shard[i].mtime,
+			rc = same_file(ix, ix->path[i], ix->shard[i].size, &ix->shard[i].mtime,
 				       &later, err);
 		else if (!access(ix->path[i], F_OK))
 			rc = k3_fail(err, K3_ESTALE, "%s: stale: %s was missing and is there now; "
@@ -129,6 +137,27 @@ int k3_index_fresh(const struct k3_index *ix, struct k3_err *err)
 	if (!rc && later)
 		rc = same_contents(ix, config, err);
 	free(config);
+	return rc;
+}
+
+int k3_index_shard_open(const struct k3_index *ix, uint32_t shard, int *fd, struct k3_err *err)
+{
+	const struct k3_shard *was = &ix->shard[shard];
+	uint64_t size;
+	int64_t mtime;
+	int rc = k3_st_open(ix->path[shard], fd, &size, &mtime, err);
+
+	if (rc)
+		return rc;
+	if (size != was->size)
+		rc = other_size(ix, ix->path[shard], size, was->size, err);
+	else if (mtime != was->mtime)
+		rc = k3_fail(err, K3_ESTALE, "%s: stale: %s was replaced or written to since the index was read",
+			     ix->file, ix->path[shard]);
+	if (rc) {
+		close(*fd);
+		*fd = -1;
+	}
 	return rc;
 }
 

@@ -32,7 +32,7 @@ enum {
 #define K3I_NO_OFFSET ((1ull << 48) - 1)
 #define K3I_UNKNOWN UINT64_MAX	/* neither shard nor offset */
 
-/* A shard as it was when the index was made. */
+/* A shard as it was when the index was made; its time as it was when k3_index_fresh last found the same contents. */
 struct k3_shard {
 	char *name;		/* owned where this stands in k3_shards */
 	bool absent;
@@ -100,7 +100,14 @@ int64_t k3_index_config_mtime(const struct k3_index *ix, uint64_t *size);
 uint64_t k3_index_sums(const struct k3_index *ix);
 
 /* K3_ESTALE unless the checkpoint is what it was when the index was made. */
-K3_NODISCARD int k3_index_fresh(const struct k3_index *ix, struct k3_err *err);
+K3_NODISCARD int k3_index_fresh(struct k3_index *ix, struct k3_err *err);
+
+/*
+ * Opens a shard for reading; the caller closes *fd.  K3_ESTALE if it was replaced or written to since
+ * k3_index_fresh: the offsets of the index mean nothing in another file.
+ */
+K3_NODISCARD int k3_index_shard_open(const struct k3_index *ix, uint32_t shard, int *fd,
+				     struct k3_err *err);
 
 /* XXH3-128 over that of the config, and name and digest of every shard that is there. */
 K3_NODISCARD int k3_index_fingerprint_of(const void *config, size_t n,

@@ -10,7 +10,6 @@
 #include "sys/each.h"
 #include <k3/io.h>
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -53,10 +52,10 @@ static int read_tensor(const struct k3_index *ix, const struct k3_tensor *t, cha
 {
 	const char *path = ix->path[t->shard];
 	uint64_t width = row_bytes(t), most = PIECE / width, n;
-	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+	int fd, rc = k3_index_shard_open(ix, t->shard, &fd, err);
 
-	if (fd < 0)
-		return k3_fail_errno(err, "%s", path);
+	if (rc)
+		return rc;
 	for (uint64_t row = 0; !rc && row < t->rows; row += n) {
 		n = t->rows - row < most ? t->rows - row : most;
 		rc = k3_pread_full(fd, piece, n * width, t->offset + row * width, path, err);

@@ -166,12 +166,16 @@ static bool stalled(const struct k3_pace *p, uint64_t nanoseconds)
 void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds, bool starved)
 {
 	if (stalled(p, nanoseconds)) {
-		/* the next one counts: if the disk stays like this, it does not hang */
-		p->typical = 0;
+		/* two close together: the disk does not hang, it is like this now, and what comes next counts */
+		if (p->alert)
+			p->typical = 0;
+		p->alert = p->depth;
 		if (!p->rests)
 			start(p, in_turn(p));
 		return;
 	}
+	if (p->alert)
+		p->alert--;
 	if (p->unsettled) {
 		p->unsettled--;
 		return;

@@ -24,7 +24,8 @@ struct k3_pace {
 	unsigned unsettled;		/* requests that may be of the turn before */
 	uint64_t requests, bytes, nanoseconds;	/* of the turn, or the rest */
 	uint64_t starved;		/* requests of it */
-	uint64_t typical;		/* nanoseconds of a request, in the turn before */
+	uint64_t typical;		/* nanoseconds of a request, in the turn or rest before; 0: not known, nothing stalls */
+	unsigned alert;			/* requests within which another stall is not by accident */
 	double pace[2];			/* nanoseconds a byte, summed over the turns of usual and other in a round */
 	unsigned rounds;
 	double sum, squares;		/* over them, of the logarithm of the other's pace over the usual one's */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pieces.c - pieces handed out in order, and their rows read. */
 #include "engine/pieces.h"
+#include "data/index.h"
 #include "math/code.h"
 #include "sys/direct.h"
 #include "sys/small.h"
@@ -245,12 +246,17 @@ static int report(struct k3_pieces *w, const struct k3_piece *p, struct k3_err *
 /* ---- a thread ---- */
 
 /* Shards change seldom, so that one of them is open at a time. */
-static int open_shard(struct walker *r, const char *path, struct k3_err *err)
+static int open_shard(struct walker *r, uint32_t shard, struct k3_err *err)
 {
+	const struct k3_index *ix = r->walk->ix;
+	const char *path = k3_index_shard_path(ix, shard);
+	int fd, rc;
+
 	if (r->shard.fd >= 0 && r->shard.path == path)
 		return 0;
 	k3_direct_close(&r->shard);
-	return k3_direct_open(&r->shard, path, err);
+	rc = k3_index_shard_open(ix, shard, &fd, err);
+	return rc ? rc : k3_direct_adopt(&r->shard, path, fd, err);
 }
 
 static int read_rows(struct walker *r, struct k3_piece *p, struct k3_err *err)
@@ -268,7 +274,7 @@ static int read_rows(struct walker *r, struct k3_piece *p, struct k3_err *err)
 	from = k3_direct_down(p->tensor.offset + p->at);
 	skew = p->tensor.offset + p->at - from;
 	p->rows = r->in + skew;
-	rc = open_shard(r, p->shard, err);
+	rc = open_shard(r, p->tensor.shard, err);
 	if (rc)
 		return rc;
 	return k3_direct_read(&r->shard, r->in, k3_direct_up(skew + need), from, skew + need, err);

@@ -78,6 +78,30 @@ for t in 1 2; do
 	rm -f state ids
 done
 
+# ---- a file that is another one before it is read ----
+for t in 1 2; do
+	fresh
+	mkfifo ids
+	k3-step -m m -t $t <ids >out 2>err &
+	pid=$!
+	exec 3>ids
+	# other threads are there when the index was looked at and ids are waited for
+	tries=0
+	while [ "$(find /proc/$pid/task -mindepth 1 -maxdepth 1 | wc -l)" -lt 2 ] && [ $tries -lt 100 ]; do
+		sleep 0.05
+		tries=$((tries + 1))
+	done
+	cp "$demo/model-00002-of-000002.safetensors" m/new
+	mv m/new m/model-00002-of-000002.safetensors
+	echo 8 >&3
+	exec 3>&-
+	wait $pid
+	is "$?,$(wc -l <err),$(wc -c <out)" 1,1,0 "a shard replaced before it was read, $t threads: status 1, one line, no record"
+	grep -q 'm/model-00002-of-000002.safetensors was replaced or written to' err
+	ok $? 'which names it'
+	rm -f ids
+done
+
 # ---- part of a model ----
 fresh
 rm m/model-00002-of-000002.safetensors m/*.k3i

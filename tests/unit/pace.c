@@ -37,8 +37,12 @@ static unsigned best(const struct disk *d, unsigned most)
 	return at;
 }
 
-/* Reads so many gigabytes at rates that wander by `noise`, and drift; returns bytes over what the best depth reads in that time. */
-static double efficiency(struct k3_pace *p, const struct disk *d, double gigabytes, double noise)
+/*
+ * Reads so many gigabytes at rates that wander by `noise`, and drift, while the process is stopped for a while
+ * at one request of so many; returns bytes over what the best depth reads in that time.
+ */
+static double efficiency(struct k3_pace *p, const struct disk *d, double gigabytes, double noise,
+			 unsigned stops)
 {
 	double time = 0, ideal, bytes = 0, wander = 0;
 	unsigned left = 0;	/* of a batch */
@@ -58,8 +62,7 @@ static double efficiency(struct k3_pace *p, const struct disk *d, double gigabyt
 		left--;
 		time += ns * drift * (1 + wander);
 		bytes += REQUEST;
-		/* now and then the process is stopped for a while */
-		if (rng_u64(&rng) % 500 == 0)
+		if (rng_u64(&rng) % stops == 0)
 			k3_pace_account(p, REQUEST, 300000000, false);
 		k3_pace_account(p, REQUEST, (uint64_t)ns, false);
 	}
@@ -76,7 +79,7 @@ static void test_disk(double wait, double cost, double slow, unsigned most, doub
 		double e;
 
 		k3_pace_init(&p, most);
-		e = efficiency(&p, &d, 40, noise);
+		e = efficiency(&p, &d, 40, noise, 500);
 		ok(best(&d, most) == want && e > .94,
 		   "waits of %.0f us, %.3f a request, %.0f times slower, noise %.2f, told %s: %u of %u is best; "
 		   "%.3f of its speed", wait, cost, slow, noise, batch ? "at once" : "of each", want, most, e);
@@ -91,7 +94,7 @@ static void test_change(void)
 
 	k3_pace_init(&p, MOST);
 	for (int i = 0; i < 4; i++)
-		e[i] = efficiency(&p, i % 2 ? &slow : &quick, 60, .03);
+		e[i] = efficiency(&p, i % 2 ? &slow : &quick, 60, .03, 500);
 	ok(best(&quick, MOST) == 1 && best(&slow, MOST) == MOST && e[0] > .95 && e[1] > .85 && e[2] > .85 && e[3] > .85,
 	   "a disk that changes: %.3f, %.3f, %.3f, %.3f of the best speed", e[0], e[1], e[2], e[3]);
 }
@@ -99,14 +102,35 @@ static void test_change(void)
 /* It becomes so slow that each request takes as long as one that hangs. */
 static void test_lasting(void)
 {
-	struct disk quick = { 50, .1, 1, false }, slow = { 1500, .01, 100, false };
-	struct k3_pace p;
-	double e;
+	for (int batch = 0; batch < 2; batch++) {
+		struct disk quick = { 50, .1, 1, batch }, slow = { 1500, .01, 100, batch };
+		struct k3_pace p;
+		double e;
 
-	k3_pace_init(&p, MOST);
-	efficiency(&p, &quick, 20, .03);
-	e = efficiency(&p, &slow, 80, .03);
-	ok(p.typical && e > .85, "a disk that becomes much slower and stays so: %.3f of the best speed", e);
+		k3_pace_init(&p, MOST);
+		efficiency(&p, &quick, 20, .03, 500);
+		e = efficiency(&p, &slow, 80, .03, 500);
+		/* the time of a request is known again */
+		ok(p.typical && e > .85, "a disk that becomes much slower and stays so, told %s: %.3f of the best speed",
+		   batch ? "at once" : "of each", e);
+	}
+}
+
+/* Stops that have nothing to do with each other say nothing of the disk, however many they are. */
+static void test_stops(void)
+{
+	for (int batch = 0; batch < 2; batch++) {
+		struct disk quick = { 50, .1, 1, batch }, slow = { 4000, .005, 1, batch };
+		struct k3_pace p;
+		double e[2];
+
+		for (int i = 0; i < 2; i++) {
+			k3_pace_init(&p, MOST);
+			e[i] = efficiency(&p, i ? &slow : &quick, 40, .03, 150);
+		}
+		ok(e[0] > .97 && e[1] > .9, "many stops, told %s: %.3f, %.3f of the best speed",
+		   batch ? "at once" : "of each", e[0], e[1]);
+	}
 }
 
 /* Where the processors are the limit, all depths are equally good, and nothing is compared. */
@@ -142,6 +166,7 @@ int main(void)
 	}
 	test_change();
 	test_lasting();
+	test_stops();
 	test_starved();
 	return tap_done();
 }

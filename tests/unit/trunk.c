@@ -13,6 +13,7 @@
 #include <k3/io.h>
 #include <k3/pack.h>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -362,25 +363,40 @@ static void test_forged_anywhere(void)
 
 /* ---- the disk ---- */
 
-static void test_short_shard(void)
+/* Shards that are others than those which the index was seen to fit. */
+static void test_other_shard(void)
 {
 	struct k3_buf shard = load(model.shard[1]);
+	struct stat was;
+	struct timespec times[2];
 	struct k3_index *ix;
 	int rc;
 
-	/* an index that has not looked again */
-	need(k3_index_read(model.index, &ix, &err), &err);
-	if (truncate(model.shard[1], (off_t)shard.len - 20000))
+	need(k3_index_open(model.index, &ix, &err), &err);
+	if (stat(model.shard[1], &was) || truncate(model.shard[1], (off_t)shard.len - 20000))
 		exit(1);
 	for (unsigned t = 1; t < 6; t += 2) {
 		rc = k3_pack(ix, path, &(struct k3_pack_options){ .threads = t }, &err);
-		ok(rc == K3_EDATA && strstr(err.text, model.shard[1]) && strstr(err.text, "the file ends"),
+		ok(rc == K3_ESTALE && strstr(err.text, model.shard[1]) && strstr(err.text, "bytes, but had"),
 		   "a shard that is too short, %u threads", t);
 	}
 	unlink(model.shard[1]);
 	rc = k3_pack(ix, path, &(struct k3_pack_options){ .threads = 2 }, &err);
 	ok(rc == K3_EIO && strstr(err.text, model.shard[1]), "a shard that is gone");
 	write_file(model.shard[1], &shard, NULL);
+	times[0] = was.st_atim;
+	times[1] = was.st_mtim;
+	times[1].tv_nsec ^= 1;
+	utimensat(AT_FDCWD, model.shard[1], times, 0);
+	rc = k3_pack(ix, path, &(struct k3_pack_options){ .threads = 2 }, &err);
+	ok(rc == K3_ESTALE && strstr(err.text, model.shard[1]) && strstr(err.text, "replaced or written to"),
+	   "one of another time, by a nanosecond");
+	k3_index_close(ix);
+	need(k3_index_open(model.index, &ix, &err), &err);
+	ok(!k3_pack(ix, path, &(struct k3_pack_options){ .threads = 2 }, &err),
+	   "whose contents are found to be the same when the index is opened");
+	times[1].tv_nsec ^= 1;
+	utimensat(AT_FDCWD, model.shard[1], times, 0);
 	k3_index_close(ix);
 	k3_buf_free(&shard);
 	ok(!verify(path, 2) && nothing_left(), "the file that was there is as it was");
@@ -428,7 +444,7 @@ int main(void)
 	test_forged_blocks();
 	test_other_weights();
 	test_forged_anywhere();
-	test_short_shard();
+	test_other_shard();
 	test_full_disk();
 	unlink(path);
 	unlink(forged);
