@@ -150,7 +150,7 @@ damaged $(($(place directory) + 16)) 'offset 65536: the checksum of the director
 damaged "$(place entry)" 'offset 65536: the checksum of the directory of section 0' "the offset of a block"
 damaged $(($(place entry) + 4)) 'offset 65536: the checksum of the directory' "its size"
 damaged $(($(place entry) + 9)) 'offset 65536: the checksum of the directory' "its sum"
-for kind in base code escape end; do
+for kind in base code mantissa escape end; do
 	damaged "$(place $kind)" "offset [0-9]+: .*$name, rows 0 to [0-9]+: the checksum is wrong" "a coded block: $kind"
 done
 damaged "$(place vector)" 'offset [0-9]+: .*layers\.0\.self_attention_res_norm\.weight, rows 0 to 0: the checksum' "a vector"

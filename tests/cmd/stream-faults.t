@@ -14,6 +14,7 @@ k3-index m >/dev/null	# of these very files, so that nobody reads them again to 
 k3-pack -o m.k3t m >/dev/null
 floor=$(k3-step -m m --trunk m.k3t -t 3 --plan | jq .floor)
 small=$((floor + 300000)) large=$((floor + 30000000))
+bare=$((floor + 20000))	# enough for a round of three ids, but for no block of the trunk to stay
 printf '5 6 7\n8\n' >in
 k3-step -m m --trunk none <in >want
 
@@ -39,6 +40,22 @@ assert number < struct.unpack_from('<I', b, at + 8)[0]
 unit, _ = struct.unpack_from('<II', b, at + 24 + 16 * number)
 print(sys.argv[1], at + 64 * unit + int((sys.argv + ['0'])[4]), sep=':')
 EOF
+}
+# Of a matrix of the trunk, one that is multiplied as it is decoded and one that is decoded before, and of the head:
+# bytes of codes, of mantissas and of escapes that can change and leave blocks with nothing wrong but their sums.
+for name in layers.5.self_attn.q_proj.weight layers.3.self_attn.kv_b_proj.weight/keys lm_head.weight; do
+	case $name in
+	layers*) name=model.$name ;;
+	esac
+	"$python" "$top/tests/cmd/trunk.py" m.k3t m places $name >places
+	for kind in code mantissa escape; do
+		echo "${name%/keys} $kind $(sed -n "s/^$kind //p" places) $(sed -n 's/^block //p' places)"
+	done
+done >inside
+is "$(grep -Ec '^[a-z_0-9.]+ [a-z]+ [0-9]+ [0-9]+$' inside)" 9 'places inside coded blocks'
+# told NAME BLOCK: the sentence of a block whose sum is wrong
+told() {
+	echo "offset $2: language_model\\.$(echo "$1" | sed 's/\./\\./g'), rows 0 to [0-9]+: the checksum is wrong\$"
 }
 # faulty WHAT PLACE COMMAND...: PLACE is FILE:OFFSET
 faulty() {
@@ -200,6 +217,15 @@ scales_of_an_expert $(tensor sums $e.w3.weight_scale 3) m.k3t sums sums:.layer.4
 a_row_of_the_embedding $(tensor sums language_model.model.embed_tokens.weight $((row * 384 + 5))) m.k3t sums sums:.row.$row.of.the.embedding.differs.from.its.sum
 its_last_matrix $(tensor sums $e.w2.weight_packed 1000) none sums sums:.layer.4.expert.$expert.differs.from.its.sum
 EOF
+	while read -r name kind at block; do
+		pattern="^k3-step: .*m\\.k3t: $(told $name "$block")" wrong=
+		for t in 1 3; do
+			for mem in $bare $large; do
+				flipped "m.k3t:$at" m.k3t m "$pattern"
+			done
+		done
+		is "$wrong" '' "a bit of a byte of ${kind}s of $name, at $at: refused, with block and name"
+	done <inside
 	t=2 mem=$large
 	faulty flip "$(tensor m $e.w1.weight_packed 77)" k3-step -m m --trunk m.k3t <in >got 2>err
 	is "$?,$(cat err)" 0, 'an expert without a sum is believed'
@@ -239,6 +265,19 @@ for at in "$(block m.k3t 2 3 1)" "$(block m.k3t 6 22 70)" "$(block m.k3t 9 18 70
 		timeout 20 k3-step -m m --trunk bad.k3t --mem "$small" -t 3 <in
 	is "$(wc -c <fails.out)" 0 'and no record'
 done
+while read -r name kind at block; do
+	changed "$at"
+	pattern="^k3-step: bad\\.k3t: $(told $name "$block")" wrong=
+	for t in 1 3; do
+		for mem in $bare $large; do
+			timeout 30 k3-step -m m --trunk bad.k3t -t $t --mem "$mem" <in >got 2>err
+			s=$?
+			[ "$s,$(wc -l <err),$(wc -c <got)" = 1,1,0 ] && grep -Eq "$pattern" err ||
+				wrong="$wrong [$t threads, $mem: status $s, $(cat err)]"
+		done
+	done
+	is "$wrong" '' "a byte of ${kind}s of $name, at $at: status 1, a line with block and name, no record"
+done <inside
 wrong=
 size=$(wc -c <m.k3t)
 for cut in 0 7 8 47 48 100 4096 65535 65536 $((size / 2)) $((size - 65536)) $((size - 1)); do
@@ -251,6 +290,7 @@ cat m.k3t in >bad.k3t
 fails 1 'bad\.k3t' 'or with more behind its end' k3-step -m m --trunk bad.k3t <in
 
 # ---- files that change in mid-run ----
+head -c $record want >first
 mid() { "$python" "$top/tests/cmd/midrun.py" "$@"; }
 for t in 1 3; do
 	cp m.k3t cut.k3t
@@ -272,6 +312,20 @@ for t in 1 3; do
 	is "$r,$(wc -l <err),$(grep -c 'cut\.k3t: offset [0-9]*: .*the checksum is wrong' err)" "1 $record,1,1" \
 		'and one that is written to'
 done
+is "$(k3-step -m m --trunk m.k3t -t 3 --mem "$bare" --plan | jq .parts.pinned)" 0 'where no block stays in memory'
+while read -r name kind at block; do
+	changed "$at"
+	change="dd if=bad.k3t of=cut.k3t bs=1 skip=$at seek=$at count=1 conv=notrunc 2>/dev/null"
+	cp m.k3t cut.k3t
+	r=$(mid "$change" k3-step -m m --trunk cut.k3t -t 3 --mem "$bare")
+	is "$r,$(wc -l <err),$(grep -Ec "^k3-step: cut\\.k3t: $(told $name "$block")" err)" "1 $record,1,1" \
+		"a byte of ${kind}s of $name that changes between two rounds: one record, and a line"
+	same first got 'which is that of the first round'
+	cp m.k3t cut.k3t
+	r=$(mid "$change" k3-step -m m --trunk cut.k3t -t 3 --mem "$large")
+	is "$r,$(cat err)" "0 $((2 * record))," 'and nobody notices where blocks stay in memory'
+	same want got 'which are as they were'
+done <inside
 cp -r m m2
 r=$(mid 'truncate -s 500000 m2/model-00002-of-000002.safetensors' k3-step -m m2 --trunk m.k3t --mem "$small")
 is "$r,$(wc -l <err)" "1 $record,1" 'a shard that is cut, of which experts are read'
@@ -288,13 +342,18 @@ done
 # shellcheck disable=SC2016 # the inner shell's
 r=$(mid 'kill -BUS "$(cat pid)"' sh -c 'echo $$ >pid && exec k3-step -m m')
 is "$r,$(cat err)" "-7 $record," 'that signal from elsewhere kills without a word of files'
+pids=
 for i in 1 2 3; do
-	k3-step -m m --trunk m.k3t --mem "$small" -t $i <in >"got$i" &
+	timeout 60 k3-step -m m --trunk m.k3t --mem "$small" -t $i <in >"got$i" 2>"err$i" &
+	pids="$pids $!"
 done
-wait
-same want got1 'three processes on the same files'
-same want got2 'at the same time'
-same want got3 'in peace'
+i=0
+for pid in $pids; do
+	i=$((i + 1))
+	wait "$pid"
+	is "$?,$(cat err$i)" 0, "three processes on the same files at the same time: number $i ends well, without a word"
+	same want got$i 'and with the same bits'
+done
 
 # ---- no memory ----
 cp in lines
