@@ -161,6 +161,14 @@ int k3_index_shard_open(const struct k3_index *ix, uint32_t shard, int *fd, stru
 	return rc;
 }
 
+int k3_index_shard_direct(const struct k3_index *ix, uint32_t shard, struct k3_direct *out,
+			  struct k3_err *err)
+{
+	int fd, rc = k3_index_shard_open(ix, shard, &fd, err);
+
+	return rc ? rc : k3_direct_adopt(out, ix->path[shard], fd, err);
+}
+
 int k3_index_read(const char *file, struct k3_index **out, struct k3_err *err)
 {
 	return k3_index_load(file, NULL, out, err);

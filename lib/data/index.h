@@ -10,6 +10,7 @@
 
 #include "data/roles.h"
 #include "data/safetensors.h"
+#include "sys/direct.h"
 #include <k3/buf.h>
 #include <k3/index.h>
 #include <stdbool.h>
@@ -108,6 +109,9 @@ K3_NODISCARD int k3_index_fresh(struct k3_index *ix, struct k3_err *err);
  */
 K3_NODISCARD int k3_index_shard_open(const struct k3_index *ix, uint32_t shard, int *fd,
 				     struct k3_err *err);
+/* The same for direct reads; the path is the index's. */
+K3_NODISCARD int k3_index_shard_direct(const struct k3_index *ix, uint32_t shard,
+				       struct k3_direct *out, struct k3_err *err);
 
 /* XXH3-128 over that of the config, and name and digest of every shard that is there. */
 K3_NODISCARD int k3_index_fingerprint_of(const void *config, size_t n,

@@ -246,17 +246,12 @@ static int report(struct k3_pieces *w, const struct k3_piece *p, struct k3_err *
 /* ---- a thread ---- */
 
 /* Shards change seldom, so that one of them is open at a time. */
-static int open_shard(struct walker *r, uint32_t shard, struct k3_err *err)
+static int open_shard(struct walker *r, const struct k3_piece *p, struct k3_err *err)
 {
-	const struct k3_index *ix = r->walk->ix;
-	const char *path = k3_index_shard_path(ix, shard);
-	int fd, rc;
-
-	if (r->shard.fd >= 0 && r->shard.path == path)
+	if (r->shard.fd >= 0 && r->shard.path == p->shard)
 		return 0;
 	k3_direct_close(&r->shard);
-	rc = k3_index_shard_open(ix, shard, &fd, err);
-	return rc ? rc : k3_direct_adopt(&r->shard, path, fd, err);
+	return k3_index_shard_direct(r->walk->ix, p->tensor.shard, &r->shard, err);
 }
 
 static int read_rows(struct walker *r, struct k3_piece *p, struct k3_err *err)
@@ -274,7 +269,7 @@ static int read_rows(struct walker *r, struct k3_piece *p, struct k3_err *err)
 	from = k3_direct_down(p->tensor.offset + p->at);
 	skew = p->tensor.offset + p->at - from;
 	p->rows = r->in + skew;
-	rc = open_shard(r, p->tensor.shard, err);
+	rc = open_shard(r, p, err);
 	if (rc)
 		return rc;
 	return k3_direct_read(&r->shard, r->in, k3_direct_up(skew + need), from, skew + need, err);

@@ -135,14 +135,11 @@ uint64_t k3_source_number(const struct k3_source *s, const struct k3_step *step,
 
 static int shard(struct k3_source *s, uint32_t i, struct k3_direct **out, struct k3_err *err)
 {
-	int fd, rc = 0;
+	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
-	if (s->shard[i].fd < 0) {
-		rc = k3_index_shard_open(s->ix, i, &fd, err);
-		if (!rc)
-			rc = k3_direct_adopt(&s->shard[i], k3_index_shard_path(s->ix, i), fd, err);
-	}
+	if (s->shard[i].fd < 0)
+		rc = k3_index_shard_direct(s->ix, i, &s->shard[i], err);
 	pthread_mutex_unlock(&s->lock);
 	*out = &s->shard[i];
 	return rc;

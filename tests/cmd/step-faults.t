@@ -5,6 +5,16 @@ cd "$tmp" || exit 1
 patch() { python3 "$top/tests/reference/patch.py" "$@"; }
 fresh() { rm -rf m; cp -r "$demo" m; chmod -R u+w m; }
 layer=language_model.model.layers
+# patient COMMAND...: goes on when it succeeds, or after five seconds
+patient() {
+	tries=0
+	until "$@" || [ $tries -ge 100 ]; do
+		sleep 0.05
+		tries=$((tries + 1))
+	done
+}
+recorded() { [ "$(wc -c <out)" -ge 8320 ]; }
+threads() { [ "$(find /proc/$pid/task -mindepth 1 -maxdepth 1 | wc -l)" -ge 2 ]; }
 
 # ---- weights that are not numbers ----
 fresh
@@ -58,11 +68,7 @@ for t in 1 2; do
 	pid=$!
 	exec 3>ids
 	echo 5 6 7 >&3
-	tries=0
-	while [ "$(wc -c <out)" -lt 8320 ] && [ $tries -lt 100 ]; do
-		sleep 0.05
-		tries=$((tries + 1))
-	done
+	patient recorded
 	truncate -s 500000 m/model-00002-of-000002.safetensors
 	echo 8 >&3
 	exec 3>&-
@@ -86,11 +92,7 @@ for t in 1 2; do
 	pid=$!
 	exec 3>ids
 	# other threads are there when the index was looked at and ids are waited for
-	tries=0
-	while [ "$(find /proc/$pid/task -mindepth 1 -maxdepth 1 | wc -l)" -lt 2 ] && [ $tries -lt 100 ]; do
-		sleep 0.05
-		tries=$((tries + 1))
-	done
+	patient threads
 	cp "$demo/model-00002-of-000002.safetensors" m/new
 	mv m/new m/model-00002-of-000002.safetensors
 	echo 8 >&3

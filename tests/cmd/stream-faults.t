@@ -43,10 +43,7 @@ EOF
 }
 # Of a matrix of the trunk, one that is multiplied as it is decoded and one that is decoded before, and of the head:
 # bytes of codes, of mantissas and of escapes that can change and leave blocks with nothing wrong but their sums.
-for name in layers.5.self_attn.q_proj.weight layers.3.self_attn.kv_b_proj.weight/keys lm_head.weight; do
-	case $name in
-	layers*) name=model.$name ;;
-	esac
+for name in model.layers.5.self_attn.q_proj.weight model.layers.3.self_attn.kv_b_proj.weight/keys lm_head.weight; do
 	"$python" "$top/tests/cmd/trunk.py" m.k3t m places $name >places
 	for kind in code mantissa escape; do
 		echo "${name%/keys} $kind $(sed -n "s/^$kind //p" places) $(sed -n 's/^block //p' places)"
@@ -64,12 +61,21 @@ faulty() {
 	K3_FAULT=$fault LD_PRELOAD=$shim timeout 30 "$@"
 }
 # each FUNCTION: for threads and budgets
-each() {
+each() { among "$small" "$@"; }
+# among LEAST COMMAND...: with the budget LEAST and the large one
+among() {
+	least=$1
+	shift
 	for t in 1 3; do
-		for mem in $small $large; do
+		for mem in $least $large; do
 			"$@"
 		done
 	done
+}
+# refusal STATUS PATTERN: adds to $wrong what is not status 1, no record, and a line like that
+refusal() {
+	[ "$1,$(wc -l <err),$(wc -c <got)" = 1,1,0 ] && grep -Eq "$2" err ||
+		wrong="$wrong [$t threads, $mem: status $1, $(cat err)]"
 }
 
 # ---- reads that fail ----
@@ -198,9 +204,7 @@ if [ -n "$preload" ]; then
 	# flipped PLACE TRUNK MODEL PATTERN
 	flipped() {
 		faulty flip "$1" k3-step -m "$3" --trunk "$2" -t $t --mem "$mem" <in >got 2>err
-		s=$?
-		[ "$s,$(wc -l <err),$(wc -c <got)" = 1,1,0 ] && grep -Eq "$4" err ||
-			wrong="$wrong [$t threads, $mem: status $s, $(cat err)]"
+		refusal $? "$4"
 	}
 	row=$(head -n 1 in | cut -d' ' -f1)
 	while read -r text place trunk model pattern; do
@@ -218,12 +222,8 @@ a_row_of_the_embedding $(tensor sums language_model.model.embed_tokens.weight $(
 its_last_matrix $(tensor sums $e.w2.weight_packed 1000) none sums sums:.layer.4.expert.$expert.differs.from.its.sum
 EOF
 	while read -r name kind at block; do
-		pattern="^k3-step: .*m\\.k3t: $(told $name "$block")" wrong=
-		for t in 1 3; do
-			for mem in $bare $large; do
-				flipped "m.k3t:$at" m.k3t m "$pattern"
-			done
-		done
+		wrong=
+		among "$bare" flipped "m.k3t:$at" m.k3t m "^k3-step: .*m\\.k3t: $(told $name "$block")"
 		is "$wrong" '' "a bit of a byte of ${kind}s of $name, at $at: refused, with block and name"
 	done <inside
 	t=2 mem=$large
@@ -265,17 +265,15 @@ for at in "$(block m.k3t 2 3 1)" "$(block m.k3t 6 22 70)" "$(block m.k3t 9 18 70
 		timeout 20 k3-step -m m --trunk bad.k3t --mem "$small" -t 3 <in
 	is "$(wc -c <fails.out)" 0 'and no record'
 done
+# spoiled PATTERN: a run with what `changed` made
+spoiled() {
+	timeout 30 k3-step -m m --trunk bad.k3t -t $t --mem "$mem" <in >got 2>err
+	refusal $? "$1"
+}
 while read -r name kind at block; do
 	changed "$at"
-	pattern="^k3-step: bad\\.k3t: $(told $name "$block")" wrong=
-	for t in 1 3; do
-		for mem in $bare $large; do
-			timeout 30 k3-step -m m --trunk bad.k3t -t $t --mem "$mem" <in >got 2>err
-			s=$?
-			[ "$s,$(wc -l <err),$(wc -c <got)" = 1,1,0 ] && grep -Eq "$pattern" err ||
-				wrong="$wrong [$t threads, $mem: status $s, $(cat err)]"
-		done
-	done
+	wrong=
+	among "$bare" spoiled "^k3-step: bad\\.k3t: $(told $name "$block")"
 	is "$wrong" '' "a byte of ${kind}s of $name, at $at: status 1, a line with block and name, no record"
 done <inside
 wrong=
