@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk_use.c - how to read a disk, out of a file. */
+/* disk_use.c - how to read a disk, and what a machine has, out of a file. */
 #include "data/json.h"
 
 #include <k3/buf.h>
@@ -11,11 +11,13 @@
 /* A file longer than this is something else. */
 enum { MAX = 1 << 20 };
 
-/* Settings beyond these are no use of memory or threads that anybody wants. */
+/* Beyond these is nothing that anybody wants or has. */
 static const struct {
 	const char *name;
 	uint64_t least, most;
-} number[] = { { "ring", 1 << 20, 1ull << 34 }, { "request", 4096, 1 << 28 }, { "depth", 1, 64 } };
+} number[] = { { "ring", 1 << 20, 1ull << 34 }, { "request", 4096, 1 << 28 }, { "depth", 1, 64 },
+	       { "memory", 1 << 20, 1ull << 52 } };
+enum { NUMBERS = sizeof number / sizeof *number };
 
 static int read_number(jv all, const char *path, unsigned i, uint64_t *out, struct k3_err *err)
 {
@@ -53,7 +55,7 @@ static int read_rate(jv all, const char *path, const char *name, double *out, st
 int k3_disk_use_read(const char *path, struct k3_disk_use *out, struct k3_err *err)
 {
 	struct k3_buf text = K3_BUF_INIT;
-	uint64_t *const to[] = { &out->ring, &out->request, &out->depth };
+	uint64_t *const to[NUMBERS] = { &out->ring, &out->request, &out->depth, &out->memory };
 	int rc = k3_slurp(path, MAX, &text, err);
 	jv all;
 
@@ -63,7 +65,7 @@ int k3_disk_use_read(const char *path, struct k3_disk_use *out, struct k3_err *e
 	if (rc)
 		return rc;
 	out->rate = 0;
-	for (unsigned i = 0; !rc && i < 3; i++)
+	for (unsigned i = 0; !rc && i < NUMBERS; i++)
 		rc = read_number(all, path, i, to[i], err);
 	if (!rc)
 		rc = read_rate(all, path, "rate", &out->rate, err);

@@ -32,6 +32,7 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 		  struct k3_engine **out, struct k3_err *err)
 {
 	struct k3_engine *e = calloc(1, sizeof *e);
+	struct k3_engine_options here = *o;
 	struct k3_trunk *trunk = NULL;
 	unsigned threads;
 	uint64_t spare;
@@ -45,7 +46,8 @@ int k3_engine_new(const struct k3_index *ix, const struct k3_engine_options *o,
 	e->tile = o->tile;
 	e->temporary = o->temporary;
 	e->once = o->once;
-	rc = k3_budget_make(ix, o, &e->budget, &trunk, err);
+	here.disk.memory = 0;
+	rc = k3_budget_make(ix, &here, &e->budget, &trunk, err);
 	threads = e->budget.threads;
 	if (rc)
 		k3_trunk_close(trunk);

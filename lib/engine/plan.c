@@ -139,11 +139,12 @@ static void round_bytes(const struct k3_index *ix, const struct k3_engine_option
 	p->spilled = fit.spilled;
 }
 
-/* What there may be: --mem, or most of what is free. */
+/* What there may be, on this machine or the described one: --mem, or most of what is free. */
 static int choose_memory(const struct k3_engine_options *o, uint64_t *out, struct k3_err *err)
 {
-	struct k3_memory m;
-	int rc = k3_memory_read(&m, err);
+	const uint64_t described = o->disk.memory;
+	struct k3_memory m = { described, "the described machine", described };
+	int rc = described ? 0 : k3_memory_read(&m, err);
 
 	if (rc)
 		return rc;

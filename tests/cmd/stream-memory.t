@@ -250,6 +250,16 @@ done
 fails 1 'bytes of memory are more than .* has, which are [0-9]+$' 'more than the machine has' k3-step -m demo --mem 900T --plan
 echo 5 >in
 fails 1 'bytes of memory are more than .* has' 'nor may a run have it' k3-step -m demo --mem 900T <in
+echo '{"rate": 1e9, "memory": 5000000000000}' >disk
+is "$(k3-step -m big --trunk none --plan --mem 4T --disk disk | jq -c '[.memory, .token.bytes]')" "[4000000000000,0]" \
+	'--plan for a machine with more memory than this one'
+is "$(k3-step -m big --trunk none --plan --disk disk | jq '.memory > 4e12 and .memory < 5e12')" true 'most of which is taken without --mem'
+fails 1 '^k3-step: 6000000000000 bytes of memory are more than the described machine has, which are 5000000000000$' \
+	'but not more than that one has' k3-step -m big --mem 6T --plan --disk disk
+fails 1 'bytes of memory are more than the (machine|control group) has' 'a run is on this machine' \
+	k3-step -m big --mem 4T --disk disk <in
+echo '{"memory": 40000000}' >disk
+fails 1 '^k3-step: 50000000 bytes .* the described machine has' 'nor one with less than this' k3-step -m big --mem 50M --plan --disk disk
 
 # ---- nothing is kept for a round that does not come ----
 is "$(plan_of '[.parts.pinned, .parts.cached_experts, .token.bytes == .trunk.bytes + .token.expert_bytes]' -m big -b all | tr -d "[:space:]")" \
@@ -288,7 +298,7 @@ for disk in '{}' '{"ring":1048576,"request":4096,"depth":1}' '{"depth":16}' '{"r
 	done
 done
 for disk in '' '{' '[]' '{"ring":1}' '{"ring":-1048576}' '{"request":1000}' '{"request":"4096"}' '{"depth":0}' \
-	'{"depth":65}' '{"depth":1.5}' '{"rate":0}' '{"rate":"fast"}' '{"ring":1e30}' '{"depth":2,"depth":3}' '{} {}'; do
+	'{"depth":65}' '{"depth":1.5}' '{"memory":"8G"}' '{"memory":0}' '{"rate":0}' '{"rate":"fast"}' '{"ring":1e30}' '{"depth":2,"depth":3}' '{} {}'; do
 	echo "$disk" >disk
 	fails 1 '^k3-step: disk: ' "--disk $disk is refused" k3-step -m demo --disk disk <in
 done

@@ -25,12 +25,15 @@ struct k3_disk_use {
 	uint64_t ring;		/* bytes of memory that reads go to */
 	uint64_t request;	/* bytes of a read */
 	uint64_t depth;		/* reads at a time, at most */
-	double rate;		/* bytes a second that are used, for the plan; 0: not known */
+	/* for plans alone, which may be of another machine */
+	double rate;		/* bytes a second that are used; 0: not known */
+	uint64_t memory;	/* bytes that the machine has; 0: it is this one */
 };
 
 /*
- * Reads them from a file like 'k3-stat disk -j' writes: a JSON object of which "ring",
- * "request", "depth" and "used_rate", or else "rate", count, each of which may be missing.  Errors: K3_EDATA, K3_EIO.
+ * Reads them from a file like 'k3-stat disk -j' writes: a JSON object of which "ring", "request",
+ * "depth", "memory", and "used_rate", or else "rate", count, each of which may be missing.
+ * Errors: K3_EDATA, K3_EIO.
  */
 K3_API K3_NODISCARD int k3_disk_use_read(const char *path, struct k3_disk_use *out,
 					 struct k3_err *err);
