@@ -98,13 +98,13 @@ $B/unit/%: $B/tests/unit/%.o $B/libk3core.a $B/flags
 	@mkdir -p $(@D)
 	$(LINK)
 
-# A library to be preloaded, for tests of what a disk can do.
-SHIM := $B/shim/pread.so
-$(SHIM): tests/shim/pread.c $B/flags
+# Libraries to be preloaded, for tests of what a disk can do, and what another machine has.
+SHIMS := $B/shim/pread.so $B/shim/system.so
+$(SHIMS): $B/shim/%.so: tests/shim/%.c $B/flags
 	@mkdir -p $(@D)
 	$(CC) $(K3_CPPFLAGS) $(WARN) -U_FILE_OFFSET_BITS -fPIC -shared -O2 -o $@ $< -ldl
 
-units: $(UNITS) $(SHIM)
+units: $(UNITS) $(SHIMS)
 
 .PHONY: prove
 prove:

@@ -62,6 +62,8 @@ struct k3_weights {
 	uint32_t room;			/* for so many of them */
 	unsigned char *row;		/* what a row of the embedding is read into */
 	uint64_t row_size;
+	uint64_t rows_read;		/* bytes .. */
+	uint64_t rows_waited;		/* .. and nanoseconds, in which no worker has anything to do */
 	_Atomic uint64_t trunk_read, trunk_kept, expert_read, expert_kept;
 };
 
@@ -445,7 +447,7 @@ static int feed_row(struct k3_feed *f, enum k3_role role, uint64_t row, float *o
 	struct k3_weights *s = self(f);
 	struct k3_place p;
 	struct k3_tensor t;
-	uint64_t from, n, want;
+	uint64_t from, n, want, since = k3_nanoseconds();
 	int rc = k3_source_row(s->source, role, row, &p, err);
 
 	if (rc)
@@ -461,6 +463,8 @@ static int feed_row(struct k3_feed *f, enum k3_role role, uint64_t row, float *o
 		s->row_size = n + K3_DIRECT;
 	}
 	rc = k3_direct_read(p.file, s->row, n, from, p.offset + p.bytes - from, err);
+	s->rows_read += n;
+	s->rows_waited += k3_nanoseconds() - since;
 	if (!rc && role == K3_EMBED && k3_index_row_sum(s->ix, row, &want) &&
 	    k3_embedding_sum(row, p.bytes, s->row + (p.offset - from)) != want)
 		rc = k3_fail(err, K3_EDATA, "%s: row %" PRIu64 " of the embedding differs from its sum in "
@@ -672,7 +676,8 @@ void k3_weights_count(const struct k3_weights *s, struct k3_engine_counts *out)
 	*out = (struct k3_engine_counts){
 		.trunk_bytes = s->trunk_read, .trunk_kept = s->trunk_kept,
 		.expert_bytes = s->expert_read, .expert_kept = s->expert_kept,
-		.disk_bytes = r.bytes, .waited = r.waited,
+		.disk_bytes = r.bytes + s->rows_read,
+		.waited = r.waited + (double)s->rows_waited * 1e-9 * s->workers,
 	};
 }
 

@@ -18,9 +18,13 @@ die() {
 }
 rate=$1 file=$2
 shift 2
+# the kernel takes 0 for no limit, and ends a number where a letter begins
+case $rate in
+0* | *[!0-9]* | '') die "$rate: the rate has to be a number of bytes, in digits" ;;
+esac
 
 # the number of the disk: a part of one cannot be limited
-disk=$(stat -c %Hd:%Ld "$file")
+disk=$(stat -c %Hd:%Ld -- "$file")
 [ -e "/sys/dev/block/$disk" ] || die "$file: the file system is not on one disk"
 if [ -e "/sys/dev/block/$disk/partition" ]; then
 	disk=$(cat "/sys/dev/block/$disk/../dev")
@@ -38,8 +42,34 @@ else
 fi
 
 group=$root/k3-limit.$$
+child=
+# What the command started may go on for a moment, and a group with a process in it stays.
+leave() {
+	status=$?
+	trap '' HUP INT TERM
+	[ ! "$child" ] || kill "$child" 2>/dev/null || :
+	tries=0
+	until rmdir "$group" 2>/dev/null; do
+		tries=$((tries + 1))
+		[ $tries -lt 100 ] || {
+			echo "limit: $group: cannot remove it; it limits what is in it" >&2
+			break
+		}
+		sleep 0.1
+	done
+	exit "$status"
+}
 mkdir "$group" || die "$group: cannot make a group"
-trap 'rmdir "$group"' EXIT
-trap 'exit 1' HUP INT TERM
+trap leave EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 echo "$value" >"$group/$limit" || die "$disk: the disk cannot be limited to $rate"
-sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"
+# in the background, so that a signal to this shell alone ends the command, too
+exec 3<&0
+sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@" <&3 3<&- &
+child=$!
+exec 3<&-
+wait "$child" && status=0 || status=$?
+child=
+exit "$status"

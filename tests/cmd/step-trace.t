@@ -62,13 +62,12 @@ if [ -n "$san" ] || [ ! -s opened ]; then
 	skip 'reads, and a disk that stalls' 'nothing can be preloaded here'
 	plan
 fi
-embedding=$(tensor m language_model.model.embed_tokens.weight) from=${embedding#*:}
-# counted LOG: the bytes of reads of weights, but for rows of the embedding, whose pages hold nothing else that is read here:
-# vectors come behind it, and those are in the trunk file
+embedding=$(tensor m language_model.model.embed_tokens.weight)
+# counted LOG: the bytes of reads of weights
 counted() {
-	awk -v shard="${embedding%:*}" -v from=$((from / 4096 * 4096)) -v to=$((from + 2048 * 384)) '
-		{ at = $(NF - 1); bytes = $NF; sub(/ [0-9]+ [0-9]+$/, ""); sub(/.*\//, "") }
-		/\.safetensors$|^m\.k3t$/ && !($0 == shard && at >= from && at < to) { sum += bytes }
+	awk '
+		{ bytes = $NF; sub(/ [0-9]+ [0-9]+$/, ""); sub(/.*\//, "") }
+		/\.safetensors$|^m\.k3t$/ { sum += bytes }
 		END { printf "%.0f\n", sum }' "$1"
 }
 # rounds_of FIELD: of the trace, one number a round
@@ -121,6 +120,9 @@ section() { k3-stat -j m.k3t | jq ".sections[$1].offset + 1024"; }	# behind the 
 layers='map(select(.event == "layer" and .round == 0))'
 round='map(select(.event == "round"))[0]'
 for t in 1 3; do
+	stalled $t "${embedding%:*}:$((${embedding#*:} + 384 * $(head -n 1 in | cut -d' ' -f1)))" in 2 --mem $large
+	is "$(said "$round.waited >= 1.99 and ($layers | map(.waited) | add) < 1.5")" true \
+		'all of the time is waited for a row of the embedding, which is in front of all layers'
 	stalled $t "m.k3t:$(section 0)" three 3 -b 3 --mem $bare
 	# with others at work a worker may be on its way to a barrier: one of them waits for all of the time
 	is "$(said "$round.waited * $t >= 1.5 and (${layers}[0].waited * $t >= 1.5)")" true 'the first layer waits for it'
