@@ -39,7 +39,7 @@ static const char usage[] =
 "                        what is free)\n"
 "      --trunk FILE      what k3-pack wrote (default: model.k3t beside the model, if it is\n"
 "                        there); 'none': read trunk and head from the shards\n"
-"      --disk FILE       read the disk as 'k3-stat disk -j' found best\n"
+"      --disk FILE       what the disk is like, as 'k3-stat disk -j' tells it\n"
 "      --plan            print the split of memory and the cost of a token, and end\n"
 "  -t, --threads N       threads to compute with (default: all processors)\n"
 "  -h, --help            print this\n"

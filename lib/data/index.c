@@ -111,7 +111,7 @@ static int same_file(const struct k3_index *ix, const char *path, uint64_t size,
 	}
 	if ((uint64_t)s.st_size != size)
 		return other_size(ix, path, (uint64_t)s.st_size, size, err);
-	now = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+	now = k3_st_mtime(&s);
 	if (now != *mtime)
 		*later = true;
 	*mtime = now;
@@ -152,7 +152,8 @@ int k3_index_shard_open(const struct k3_index *ix, uint32_t shard, int *fd, stru
 	if (size != was->size)
 		rc = other_size(ix, ix->path[shard], size, was->size, err);
 	else if (mtime != was->mtime)
-		rc = k3_fail(err, K3_ESTALE, "%s: stale: %s was replaced or written to since the index was read",
+		rc = k3_fail(err, K3_ESTALE, "%s: stale: %s was replaced or written to since the index was read; "
+			     "start again",
 			     ix->file, ix->path[shard]);
 	if (rc) {
 		close(*fd);

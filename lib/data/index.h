@@ -33,7 +33,7 @@ enum {
 #define K3I_NO_OFFSET ((1ull << 48) - 1)
 #define K3I_UNKNOWN UINT64_MAX	/* neither shard nor offset */
 
-/* A shard as it was when the index was made; its time as it was when k3_index_fresh last found the same contents. */
+/* A shard as it was when the index was made; its time as it was when k3_index_fresh last looked. */
 struct k3_shard {
 	char *name;		/* owned where this stands in k3_shards */
 	bool absent;

@@ -22,6 +22,11 @@
 
 enum { PIECE = 65536 };
 
+int64_t k3_st_mtime(const struct stat *s)
+{
+	return (int64_t)s->st_mtim.tv_sec * 1000000000 + s->st_mtim.tv_nsec;
+}
+
 int k3_st_open(const char *path, int *fd, uint64_t *size, int64_t *mtime, struct k3_err *err)
 {
 	struct stat s;
@@ -37,7 +42,7 @@ int k3_st_open(const char *path, int *fd, uint64_t *size, int64_t *mtime, struct
 		rc = k3_fail(err, K3_EDATA, "%s: not a regular file", path);
 	} else {
 		*size = (uint64_t)s.st_size;
-		*mtime = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+		*mtime = k3_st_mtime(&s);
 		return 0;
 	}
 	close(*fd);

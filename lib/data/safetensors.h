@@ -14,6 +14,7 @@
 #include <k3/index.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 enum { K3_ST_MAXDIM = 8, K3_ST_SAMPLE = 65536, K3_DIGEST = 16 };
 
@@ -57,7 +58,10 @@ K3_NODISCARD int k3_st_digest(int fd, const char *path, uint64_t size, uint64_t 
 K3_NODISCARD int k3_st_digest_path(const char *path, uint64_t header, uint8_t out[K3_DIGEST],
 				   struct k3_err *err);
 
-/* Opens a regular file for reading and tells its size and time of change in nanoseconds. */
+/* When a file was changed, in nanoseconds. */
+int64_t k3_st_mtime(const struct stat *s);
+
+/* Opens a regular file for reading and tells its size and when it was changed. */
 K3_NODISCARD int k3_st_open(const char *path, int *fd, uint64_t *size, int64_t *mtime,
 			    struct k3_err *err);
 

@@ -169,6 +169,9 @@ int k3_index_add_sums(struct k3_index **ix, struct k3_err *err)
 	if (!rc)
 		rc = k3_index_load((*ix)->file, (*ix)->directory, &new, err);
 	if (!rc) {
+		/* the file has the times of when it was made */
+		for (uint32_t i = 0; i < new->shards; i++)
+			new->shard[i].mtime = (*ix)->shard[i].mtime;
 		k3_index_close(*ix);
 		*ix = new;
 	}

@@ -20,6 +20,9 @@ static const uint64_t REST = 6ull << 30;
 static const uint64_t STALL = 50000000;
 enum { STALLS = 4 };
 
+/* So often a turn begins anew for that reason. */
+enum { TRIES = 4 };
+
 /* Where the disk had nothing to do before more than one of so many requests, something else than the depth is the limit. */
 enum { STARVED = 8 };
 
@@ -166,12 +169,14 @@ static bool stalled(const struct k3_pace *p, uint64_t nanoseconds)
 void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds, bool starved)
 {
 	if (stalled(p, nanoseconds)) {
-		/* two close together: the disk does not hang, it is like this now, and what comes next counts */
-		if (p->alert)
+		/* two close together, or one in each turn: it is no accident, the disk is like this now, and what comes next counts */
+		if (p->alert || p->spoiled == TRIES)
 			p->typical = 0;
 		p->alert = p->depth;
-		if (!p->rests)
+		if (!p->rests) {
+			p->spoiled++;
 			start(p, in_turn(p));
+		}
 		return;
 	}
 	if (p->alert)
@@ -188,6 +193,7 @@ void k3_pace_account(struct k3_pace *p, uint64_t bytes, uint64_t nanoseconds, bo
 	if (!p->last || p->bytes < (p->rests ? REST : TURN) || p->requests % p->depth)
 		return;
 	p->typical = p->nanoseconds / p->requests;
+	p->spoiled = 0;
 	if (p->rests)
 		compare(p);
 	else

@@ -26,6 +26,7 @@ struct k3_pace {
 	uint64_t starved;		/* requests of it */
 	uint64_t typical;		/* nanoseconds of a request, in the turn or rest before; 0: not known, nothing stalls */
 	unsigned alert;			/* requests within which another stall is not by accident */
+	unsigned spoiled;		/* times that a stall has ended the turn, since one was completed */
 	double pace[2];			/* nanoseconds a byte, summed over the turns of usual and other in a round */
 	unsigned rounds;
 	double sum, squares;		/* over them, of the logarithm of the other's pace over the usual one's */

@@ -63,7 +63,7 @@ struct k3_weights {
 	unsigned char *row;		/* what a row of the embedding is read into */
 	uint64_t row_size;
 	uint64_t rows_read;		/* bytes .. */
-	uint64_t rows_waited;		/* .. and nanoseconds, in which no worker has anything to do */
+	uint64_t rows_waited;		/* .. and nanoseconds, in which every worker waits */
 	_Atomic uint64_t trunk_read, trunk_kept, expert_read, expert_kept;
 };
 

@@ -47,9 +47,10 @@ child=
 leave() {
 	status=$?
 	trap '' HUP INT TERM
-	[ ! "$child" ] || kill "$child" 2>/dev/null || :
 	tries=0
 	until rmdir "$group" 2>/dev/null; do
+		# shellcheck disable=SC2046 # one word for each process
+		[ ! "$child" ] || kill $(cat "$group/cgroup.procs") 2>/dev/null || :
 		tries=$((tries + 1))
 		[ $tries -lt 100 ] || {
 			echo "limit: $group: cannot remove it; it limits what is in it" >&2
@@ -65,7 +66,8 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 echo "$value" >"$group/$limit" || die "$disk: the disk cannot be limited to $rate"
-# in the background, so that a signal to this shell alone ends the command, too
+# In the background, so that a signal to this shell alone ends the command and what it started, too.  They take no notice of
+# the one that a terminal sends to all of them, and get another one from here.
 exec 3<&0
 sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@" <&3 3<&- &
 child=$!

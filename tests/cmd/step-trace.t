@@ -58,6 +58,8 @@ done
 # ---- bytes, by the reads ----
 printf '5 6 7\n8\n' >in
 K3_READS=$tmp/opened LD_PRELOAD=$shim k3-step "$@" </dev/null 2>err
+s=$?
+[ -n "$san" ] || is $s 0 'a run without ids'
 if [ -n "$san" ] || [ ! -s opened ]; then
 	skip 'reads, and a disk that stalls' 'nothing can be preloaded here'
 	plan

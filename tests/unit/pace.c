@@ -133,6 +133,22 @@ static void test_stops(void)
 	}
 }
 
+/* Where the process is stopped again and again, as by a quota of the processor's time, comparisons come to their ends, too. */
+static void test_regular_stops(void)
+{
+	for (int gap = 9; gap < 60; gap += 7) {
+		struct k3_pace p;
+		int rests = 0;
+
+		k3_pace_init(&p, MOST);
+		for (int i = 0; i < 20000; i++) {
+			k3_pace_account(&p, REQUEST, i > 100 && i % gap == 0 ? 150000000 : 2000000, false);
+			rests += p.rests;
+		}
+		ok(rests, "a stop in each %d requests: rests in %d of 20000", gap, rests);
+	}
+}
+
 /* Where the processors are the limit, all depths are equally good, and nothing is compared. */
 static void test_starved(void)
 {
@@ -167,6 +183,7 @@ int main(void)
 	test_change();
 	test_lasting();
 	test_stops();
+	test_regular_stops();
 	test_starved();
 	return tap_done();
 }

@@ -363,6 +363,18 @@ static void test_forged_anywhere(void)
 
 /* ---- the disk ---- */
 
+/* A progress that cuts a shard when so many tenths are done. */
+static bool cut(void *arg, uint64_t done, uint64_t total)
+{
+	unsigned *tenth = arg;
+
+	if (*tenth && done >= total * *tenth / 10) {
+		*tenth = 0;
+		return !truncate(model.shard[1], 4096);
+	}
+	return true;
+}
+
 /* Shards that are others than those which the index was seen to fit. */
 static void test_other_shard(void)
 {
@@ -370,6 +382,7 @@ static void test_other_shard(void)
 	struct stat was;
 	struct timespec times[2];
 	struct k3_index *ix;
+	unsigned ends = 0, others = 0;
 	int rc;
 
 	need(k3_index_open(model.index, &ix, &err), &err);
@@ -380,14 +393,27 @@ static void test_other_shard(void)
 		ok(rc == K3_ESTALE && strstr(err.text, model.shard[1]) && strstr(err.text, "bytes, but had"),
 		   "a shard that is too short, %u threads", t);
 	}
+	write_file(model.shard[1], &shard, NULL);
+	times[0] = was.st_atim;
+	times[1] = was.st_mtim;
+	for (unsigned tenth = 1; tenth < 10; tenth++) {
+		unsigned at = tenth;
+
+		if (utimensat(AT_FDCWD, model.shard[1], times, 0))
+			exit(1);
+		rc = k3_pack(ix, path, &(struct k3_pack_options){ .threads = 1 + tenth % 3, .progress = cut, .arg = &at }, &err);
+		ends += rc == K3_EDATA && strstr(err.text, model.shard[1]) && strstr(err.text, "the file ends");
+		others += rc && rc != K3_EDATA && rc != K3_ESTALE;
+		write_file(model.shard[1], &shard, NULL);
+	}
+	ok(ends > 0 && !others, "one that is cut short while it is read, noticed %u times", ends);
 	unlink(model.shard[1]);
 	rc = k3_pack(ix, path, &(struct k3_pack_options){ .threads = 2 }, &err);
 	ok(rc == K3_EIO && strstr(err.text, model.shard[1]), "a shard that is gone");
 	write_file(model.shard[1], &shard, NULL);
-	times[0] = was.st_atim;
-	times[1] = was.st_mtim;
 	times[1].tv_nsec ^= 1;
-	utimensat(AT_FDCWD, model.shard[1], times, 0);
+	if (utimensat(AT_FDCWD, model.shard[1], times, 0))
+		exit(1);
 	rc = k3_pack(ix, path, &(struct k3_pack_options){ .threads = 2 }, &err);
 	ok(rc == K3_ESTALE && strstr(err.text, model.shard[1]) && strstr(err.text, "replaced or written to"),
 	   "one of another time, by a nanosecond");
@@ -395,8 +421,10 @@ static void test_other_shard(void)
 	need(k3_index_open(model.index, &ix, &err), &err);
 	ok(!k3_pack(ix, path, &(struct k3_pack_options){ .threads = 2 }, &err),
 	   "whose contents are found to be the same when the index is opened");
+	ok(!k3_index_add_sums(&ix, &err) && !k3_index_verify(ix, &err), "also when sums are added");
 	times[1].tv_nsec ^= 1;
-	utimensat(AT_FDCWD, model.shard[1], times, 0);
+	if (utimensat(AT_FDCWD, model.shard[1], times, 0))
+		exit(1);
 	k3_index_close(ix);
 	k3_buf_free(&shard);
 	ok(!verify(path, 2) && nothing_left(), "the file that was there is as it was");

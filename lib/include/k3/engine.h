@@ -81,7 +81,8 @@ struct k3_plan {
 };
 
 /*
- * Reckons what k3_engine_new would do with these options; nothing is allocated for it.  Errors:
+ * Reckons what k3_engine_new would do with these options, on the machine that options->disk.memory describes if that is
+ * not 0; nothing is allocated for it.  Errors:
  * K3_ENOMEM names the floor if there is less memory than that, or what limits it if
  * there is less than was asked for; those of the trunk file.
  */
@@ -101,8 +102,9 @@ K3_API void k3_engine_free(struct k3_engine *e);
 struct k3_engine_counts {
 	uint64_t trunk_bytes, expert_bytes;	/* of weights used, those that were read .. */
 	uint64_t trunk_kept, expert_kept;	/* .. and those that were in memory */
-	uint64_t disk_bytes;			/* of all reads: more, as these are aligned */
-	double waited;				/* seconds of a thread, on average, for the disk */
+	/* of all reads: more, as these begin and end on whole pages, and with rows of the embedding */
+	uint64_t disk_bytes;
+	double waited;				/* seconds of a thread, on average, for the disk, also in front of the layers */
 };
 K3_API void k3_engine_count(const struct k3_engine *e, struct k3_engine_counts *out);
 

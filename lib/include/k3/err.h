@@ -26,7 +26,7 @@ enum k3_status {
 	K3_EDATA = -3,	/* the bytes are not what they must be */
 	K3_EARG = -4,	/* the caller asked for something impossible */
 	K3_EBUSY = -5,	/* another process holds the file */
-	K3_ESTALE = -6	/* an index or state that belongs to another model */
+	K3_ESTALE = -6	/* an index, state or shard that belongs to another model, or was changed since */
 };
 
 /* One sentence, without a newline and without the program's name. */

@@ -195,7 +195,7 @@ K3_API void k3_index_census(const struct k3_index *ix, struct k3_census *out);
 
 /*
  * Reads all of that and writes the file of the index anew with the sums; *ix is
- * replaced by the new index, or is as before after an error.
+ * replaced by the new index, or is as before after an error.  K3_ESTALE: a shard was changed since the index was opened.
  */
 K3_API K3_NODISCARD int k3_index_add_sums(struct k3_index **ix, struct k3_err *err);
 

@@ -24,8 +24,9 @@ struct k3_pack_options {
 
 /*
  * Writes the trunk file of a model, which takes the name `path` when it is complete.  A
- * thread needs some 10 MB of memory.  Errors: K3_EDATA if a shard is missing or cut short, K3_EIO,
- * K3_ENOMEM; the file that had the name before is then as it was.
+ * thread needs some 10 MB of memory.  Errors: K3_EDATA if a shard is missing or cut short while it is read,
+ * K3_ESTALE if one was changed since the index was opened, K3_EIO, K3_ENOMEM; the file that had the
+ * name before is then as it was.
  */
 K3_API K3_NODISCARD int k3_pack(const struct k3_index *ix, const char *path,
 				const struct k3_pack_options *options, struct k3_err *err);
@@ -33,7 +34,7 @@ K3_API K3_NODISCARD int k3_pack(const struct k3_index *ix, const char *path,
 /*
  * Reads all of a trunk file and of the same tensors in the checkpoint, and compares them bit by
  * bit.  Errors: K3_EDATA with the first tensor and row that differ, or the first damage; K3_ESTALE
- * for a trunk of another model; K3_EIO, K3_ENOMEM.
+ * for a trunk of another model, or a shard that was changed since the index was opened; K3_EIO, K3_ENOMEM.
  */
 K3_API K3_NODISCARD int k3_pack_verify(const struct k3_index *ix, const char *path,
 				       const struct k3_pack_options *options,
